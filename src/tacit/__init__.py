@@ -1,0 +1,20 @@
+"""Deep networks that know what they don't know: variational deep learning without a regularizer."""
+
+from tacit import noise
+from tacit.conversion import deterministic, ensemble
+from tacit.covariance import Diagonal, FullRank, Kronecker, LowRank, LowRankPlusDiagonal
+from tacit.variational import variational
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Diagonal",
+    "FullRank",
+    "Kronecker",
+    "LowRank",
+    "LowRankPlusDiagonal",
+    "deterministic",
+    "ensemble",
+    "noise",
+    "variational",
+]

@@ -1,0 +1,29 @@
+"""Checks of arguments at the door, with messages that say what was expected and what came."""
+
+from __future__ import annotations
+
+import math
+
+
+def positive_integer(name: str, value: object) -> int:
+    """Return `value` if it is an integer of at least 1; `True` is not a number here."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name}: expected an integer of at least 1, received {value!r}.")
+    if value < 1:
+        raise ValueError(f"{name}: expected an integer of at least 1, received {value}.")
+    return value
+
+
+def positive_number(name: str, value: object, *, above: float = 0.0) -> float:
+    """Return `value` if it is a finite number greater than `above`."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name}: expected a number above {above:g}, received {value!r}.")
+    if not above < value < math.inf:
+        raise ValueError(f"{name}: expected a number above {above:g}, received {value!r}.")
+    return float(value)
+
+
+def sample_shape(name: str, value: int | tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape `value` stands for: an integer M is the shape (M,)."""
+    sizes = value if isinstance(value, tuple) else (value,)
+    return tuple(positive_integer(name, size) for size in sizes)

@@ -1,0 +1,129 @@
+"""What every covariance structure is: a linear map S from noise to a layer's parameters."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+Shapes: TypeAlias = Mapping[str, torch.Size]
+"""The tensors of one layer: name -> shape, for instance weight and bias."""
+
+
+def parameter_count(shapes: Shapes) -> int:
+    """Return P, the number of parameters of a layer."""
+    return sum(math.prod(shape) for shape in shapes.values())
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One trainable tensor out of which a structure builds S.
+
+    Args:
+        shape: Its shape.
+        tensor: The layer's tensor whose initial scale it carries. None: it carries no scale, as the
+            output side of a Kronecker product, whose input side carries it.
+        rank: How many noise components are summed through it. It starts at rank^-1/2 of its scale
+            and its SGD learning rate is divided by the rank, so that neither the size of S z nor
+            its change in a step depends on the rank ("Proposed Scaling" in the paper).
+        variance: The share of the tensor's initial variance that it carries.
+        random: Whether it starts at normal draws (mean 0), or at its standard deviation.
+    """
+
+    shape: tuple[int, ...]
+    tensor: str | None
+    rank: int = 1
+    variance: float = 1.0
+    random: bool = True
+
+
+class Covariance(ABC):
+    """The structure of a covariance Sigma = S S^T over the P parameters of a layer.
+
+    S is a linear map from K independent noise components to the parameters of a layer, weight and
+    bias jointly: w = mean + S z. A structure holds settings only, no tensors. It says which tensors
+    S is made of and how S is applied; everything else follows.
+
+    To write one, define the four abstract methods below and a field `scale` and let
+    `tacit.testing.CovarianceSuite` check it.
+    """
+
+    @property
+    @abstractmethod
+    def scale(self) -> float:
+        """Initial standard deviation of a weight, relative to its parametrization's."""
+
+    @abstractmethod
+    def factors(self, shapes: Shapes) -> dict[str, Factor]:
+        """Return the trainable tensors of S for a layer.
+
+        Args:
+            shapes: The layer's tensors. Each factor's name begins with the name of one of them.
+
+        Raises:
+            ValueError: If the structure does not fit the layer.
+        """
+
+    @abstractmethod
+    def noise_size(self, shapes: Shapes) -> int:
+        """Return K, the number of columns of S."""
+
+    @abstractmethod
+    def apply(self, factors: Mapping[str, Tensor], z: Tensor, shapes: Shapes) -> dict[str, Tensor]:
+        """Return S z, cut into the layer's tensors.
+
+        Args:
+            factors: The tensors that `factors(shapes)` describes.
+            z: Noise of shape (*sample, K).
+            shapes: The layer's tensors.
+
+        Returns:
+            For each tensor of the layer its part of S z, of shape (*sample, *shape).
+        """
+
+    @abstractmethod
+    def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
+        """Return tr(S S^T), the sum of the parameters' variances, without forming S."""
+
+    def initialize(
+        self,
+        factors: Mapping[str, Tensor],
+        scales: Mapping[str, float],
+        shapes: Shapes,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        """Draw the factors in place, such that each weight's variance is scale^2 in expectation.
+
+        Args:
+            factors: The tensors that `factors(shapes)` describes; overwritten.
+            scales: For each tensor of the layer the standard deviation its entries should have,
+                multiplied by this structure's own `scale`.
+            shapes: The layer's tensors.
+            generator: Source of randomness.
+        """
+        with torch.no_grad():
+            for name, factor in self.factors(shapes).items():
+                scale = 1.0 if factor.tensor is None else self.scale * scales[factor.tensor]
+                std = scale * math.sqrt(factor.variance / factor.rank)
+                if factor.random:
+                    factors[name].normal_(0.0, std, generator=generator)
+                else:
+                    factors[name].fill_(std)
+
+    def dense_factor(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
+        """Return S as a matrix of shape (P, K): the image of each unit vector is a column."""
+        like = next(iter(factors.values()))
+        unit = torch.eye(self.noise_size(shapes), dtype=like.dtype, device=like.device)
+        columns = self.apply(factors, unit, shapes)
+        return torch.cat([columns[name].flatten(1) for name in shapes], dim=1).T
+
+    def dense(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
+        """Return Sigma = S S^T of shape (P, P), for layers small enough."""
+        S = self.dense_factor(factors, shapes)
+        return S @ S.T

@@ -1,0 +1,52 @@
+"""Diagonal covariance: independent parameters, the mean-field family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tacit import _checks
+from tacit.covariance.base import Covariance, Factor, Shapes, parameter_count
+
+
+@dataclass(frozen=True)
+class Diagonal(Covariance):
+    """A diagonal factor S: every parameter has its own noise, w_p = mean_p + s_p z_p.
+
+    The s_p are the standard deviations up to sign: they are trained as they are, without a
+    softplus or an exponential, because the theory is about gradient descent on S itself.
+
+    Args:
+        scale: Initial standard deviation of a weight, relative to its parametrization's.
+
+    Example:
+        >>> import tacit, torch
+        >>> model = tacit.variational(torch.nn.Linear(16, 4), {"": Diagonal()})
+        >>> model.factors.bias
+        Parameter containing:
+        tensor([0.2500, 0.2500, 0.2500, 0.2500], requires_grad=True)
+    """
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        _checks.positive_number("Diagonal(scale)", self.scale)
+
+    def factors(self, shapes: Shapes) -> dict[str, Factor]:
+        return {name: Factor(tuple(shapes[name]), name, random=False) for name in shapes}
+
+    def noise_size(self, shapes: Shapes) -> int:
+        return parameter_count(shapes)
+
+    def apply(self, factors: Mapping[str, Tensor], z: Tensor, shapes: Shapes) -> dict[str, Tensor]:
+        parts = z.split([shape.numel() for shape in shapes.values()], dim=-1)
+        return {
+            name: factors[name] * part.reshape(*z.shape[:-1], *shapes[name])
+            for name, part in zip(shapes, parts, strict=True)
+        }
+
+    def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
+        return torch.stack([factors[name].square().sum() for name in shapes]).sum()

@@ -1,0 +1,98 @@
+"""Kronecker-structured covariance: one factor for the inputs, one for the outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tacit import _checks
+from tacit.covariance.base import Covariance, Factor, Shapes
+
+
+@dataclass(frozen=True)
+class Kronecker(Covariance):
+    """A matrix-normal layer: W = mean + B Z A^T with Z of independent noise.
+
+    **Definition.** A weight of shape (out, in, *kernel) is the matrix of shape
+    (out, in * prod(kernel)), its bias is one column more, and W is the two side by side: n columns.
+    With A of shape (n, R_in), B of shape (out, R_out) and Z of shape (R_out, R_in),
+
+        Cov[W_ij, W_kl] = (B B^T)_ik (A A^T)_jl.
+
+    With vec stacking columns, Cov[vec W] = A A^T (x) B B^T and S = A (x) B. Hence
+    E[(W - mean)(W - mean)^T] = tr(A A^T) B B^T and E[(W - mean)^T (W - mean)] = tr(B B^T) A A^T.
+
+    Any tensors with a common first dimension fit: the gates of an LSTM, the packed projections of
+    attention, an embedding, a norm layer. (The first dimension of a transposed convolution's
+    weight is its input, so there A and B change places, and with a bias it does not fit.)
+
+    A is stored in the shapes of the layer's tensors, rank first: `weight_input` (R_in, in, *kernel)
+    and `bias_input` (R_in,); B as `weight_output` (R_out, out). Costs R_in (n) + R_out (out).
+
+    Args:
+        input_rank: Rank R_in of A A^T, at most n.
+        output_rank: Rank R_out of B B^T, at most out.
+        scale: Initial standard deviation of a weight, relative to its parametrization's. A carries
+            it; B starts with rows of length 1 in expectation.
+
+    Example:
+        >>> import tacit, torch
+        >>> model = tacit.variational(torch.nn.Conv2d(3, 8, 5), {"": Kronecker(4, 2)})
+        >>> {name: tuple(factor.shape) for name, factor in model.factors.named_parameters()}
+        {'weight_input': (4, 3, 5, 5), 'bias_input': (4,), 'weight_output': (2, 8)}
+    """
+
+    input_rank: int
+    output_rank: int
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        _checks.positive_integer("Kronecker(input_rank)", self.input_rank)
+        _checks.positive_integer("Kronecker(output_rank)", self.output_rank)
+        _checks.positive_number("Kronecker(scale)", self.scale)
+
+    def factors(self, shapes: Shapes) -> dict[str, Factor]:
+        first_dimensions = {shape[0] if shape else 1 for shape in shapes.values()}
+        if len(first_dimensions) > 1:
+            listed = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
+            raise ValueError(
+                f"Kronecker: expected tensors with the same first dimension, received {listed}. "
+                "Use LowRank, or name one tensor of the layer."
+            )
+        out = first_dimensions.pop()
+        columns = sum(shape.numel() for shape in shapes.values()) // out
+        if self.input_rank > columns or self.output_rank > out:
+            raise ValueError(
+                f"Kronecker: the ranks can be at most {columns} for the input and {out} for the "
+                f"output, received {self.input_rank} and {self.output_rank}."
+            )
+        sides = {
+            f"{name}_input": Factor((self.input_rank, *shape[1:]), name, self.input_rank)
+            for name, shape in shapes.items()
+        }
+        sides[_output(shapes)] = Factor((self.output_rank, out), None, self.output_rank)
+        return sides
+
+    def noise_size(self, shapes: Shapes) -> int:
+        return self.output_rank * self.input_rank
+
+    def apply(self, factors: Mapping[str, Tensor], z: Tensor, shapes: Shapes) -> dict[str, Tensor]:
+        Z = z.unflatten(-1, (self.output_rank, self.input_rank))
+        BZ = factors[_output(shapes)].T @ Z  # (*sample, out, R_in)
+        return {
+            name: torch.tensordot(BZ, factors[f"{name}_input"], dims=1).reshape(
+                *z.shape[:-1], *shape
+            )
+            for name, shape in shapes.items()
+        }
+
+    def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
+        trace_A = torch.stack([factors[f"{name}_input"].square().sum() for name in shapes]).sum()
+        return trace_A * factors[_output(shapes)].square().sum()
+
+
+def _output(shapes: Shapes) -> str:
+    return f"{next(iter(shapes))}_output"

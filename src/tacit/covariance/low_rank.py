@@ -1,0 +1,59 @@
+"""Low-rank covariance: the paper's choice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tacit import _checks
+from tacit.covariance.base import Covariance, Factor, Shapes, parameter_count
+
+
+@dataclass(frozen=True)
+class LowRank(Covariance):
+    """A dense factor S with few columns: w = mean + sum_r z_r s_r.
+
+    Column s_r is a direction in the space of the layer's weight and bias, and is stored with their
+    shapes, rank first: (R, *shape). All tensors of the layer share z, so they are jointly
+    distributed. Costs R times the layer's parameters.
+
+    Args:
+        rank: Number of directions R, at most the number of parameters.
+        scale: Initial standard deviation of a weight, relative to its parametrization's.
+
+    Example:
+        >>> import tacit, torch
+        >>> model = tacit.variational(torch.nn.Linear(8, 4), {"": LowRank(3)})
+        >>> model.factors.weight.shape
+        torch.Size([3, 4, 8])
+    """
+
+    rank: int
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        _checks.positive_integer("LowRank(rank)", self.rank)
+        _checks.positive_number("LowRank(scale)", self.scale)
+
+    def factors(self, shapes: Shapes) -> dict[str, Factor]:
+        P = parameter_count(shapes)
+        if self.rank > P:
+            raise ValueError(
+                f"LowRank: the rank can be at most the number of parameters, {P}; "
+                f"received {self.rank}."
+            )
+        return {name: Factor((self.rank, *shapes[name]), name, self.rank) for name in shapes}
+
+    def noise_size(self, shapes: Shapes) -> int:
+        return self.rank
+
+    def apply(self, factors: Mapping[str, Tensor], z: Tensor, shapes: Shapes) -> dict[str, Tensor]:
+        # Rank first makes this one matrix product without a transpose: on an MLP 784-512-512-10
+        # 10 % of a training step faster than rank last, measured.
+        return {name: torch.tensordot(z, factors[name], dims=1) for name in shapes}
+
+    def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
+        return torch.stack([factors[name].square().sum() for name in shapes]).sum()

@@ -1,0 +1,66 @@
+"""The distribution of one layer's parameters: w = mean + S z."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tacit.covariance import Covariance, Shapes
+from tacit.noise import Noise
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """A joint distribution over the tensors of one layer, with the given mean and Sigma = S S^T.
+
+    A view: it holds the very tensors that are trained.
+
+    Args:
+        mean: The layer's tensors by name, for instance weight and bias.
+        factors: The tensors out of which `covariance` builds S.
+        covariance: The structure of S.
+        noise: The distribution of z.
+    """
+
+    mean: Mapping[str, Tensor]
+    factors: Mapping[str, Tensor]
+    covariance: Covariance
+    noise: Noise
+
+    @property
+    def shapes(self) -> Shapes:
+        """Names and shapes of the layer's tensors."""
+        return {name: tensor.shape for name, tensor in self.mean.items()}
+
+    def draw_noise(
+        self, shape: tuple[int, ...] = (), *, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Draw z of shape (*shape, K)."""
+        size = self.covariance.noise_size(self.shapes)
+        like = next(iter(self.mean.values()))
+        return self.noise.sample((*shape, size), like=like, generator=generator)
+
+    def weights(self, z: Tensor) -> dict[str, Tensor]:
+        """Return mean + S z for each tensor of the layer, of shape (*z.shape[:-1], *shape).
+
+        Differentiable in mean and factors. Computed in the parameters' own precision also under
+        autocast: bfloat16 has too few digits for a small difference from the mean.
+        """
+        with torch.autocast(z.device.type, enabled=False):
+            deviation = self.covariance.apply(self.factors, z, self.shapes)
+            return {name: mean + deviation[name] for name, mean in self.mean.items()}
+
+    def trace(self) -> Tensor:
+        """Return the trace of Sigma: the sum of the parameters' variances."""
+        return self.covariance.trace(self.factors, self.shapes)
+
+    def dense_mean(self) -> Tensor:
+        """Return the mean as one vector of length P, tensor after tensor."""
+        return torch.cat([tensor.flatten() for tensor in self.mean.values()])
+
+    def dense_covariance(self) -> Tensor:
+        """Return Sigma of shape (P, P), for layers small enough."""
+        return self.covariance.dense(self.factors, self.shapes)

@@ -1,0 +1,128 @@
+"""Calling a module with other weights than its own: one set, or many stacked ones at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn.modules.batchnorm import _NormBase
+
+from tacit._names import join
+from tacit._tree import map_tensors, tensors_in, with_tensors
+
+Weights: TypeAlias = Mapping[str, Tensor]
+"""Parameters' names in the module -> tensors that take their place, perhaps stacked."""
+
+Inputs: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
+"""Positional and keyword arguments of a module's forward."""
+
+
+def call(module: nn.Module, weights: Weights, inputs: Inputs) -> Any:
+    """Call the module with one set of weights; tied parameters are replaced together."""
+    args, kwargs = inputs
+    return functional_call(module, dict(weights), args, kwargs)
+
+
+@dataclass
+class StackedCall:
+    """Calls a module with M sets of weights and stacks the M outputs.
+
+    Vectorised with vmap where the module allows it: then only what depends on the weights is
+    computed M times, and the layers in front of the first random one once. Otherwise in a loop,
+    with the same result:
+
+    - Norm layers that are updating running statistics: see `_call_in_loop`.
+    - Modules that vmap can't run, such as `.item()` in forward. Found out by trying, and
+      remembered.
+    """
+
+    vectorize: bool = field(default=True, init=False)
+
+    def __call__(
+        self, module: nn.Module, weights: Weights, inputs: Inputs, *, cut: bool = False
+    ) -> Any:
+        """Return the module's output with a leading dimension M in every tensor.
+
+        Args:
+            module: The module to call.
+            weights: Stacked weights, (M, *shape) each.
+            inputs: The arguments: the same for all sets of weights.
+            cut: The tensors of the arguments have a leading dimension M too, one slice for each set
+                of weights. Tensors without dimensions are the same for all.
+        """
+        if not self.vectorize or _tracked_statistics(module):
+            return _call_in_loop(module, weights, inputs, cut)
+        try:
+            return _call_vectorized(module, weights, inputs, cut)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, TypeError):
+            # Either vmap can't run this module, or the call itself is wrong; then the loop raises
+            # the module's own error.
+            output = _call_in_loop(module, weights, inputs, cut)
+            self.vectorize = False
+            return output
+
+
+def _call_vectorized(module: nn.Module, weights: Weights, inputs: Inputs, cut: bool) -> Any:
+    tensors = tensors_in(inputs)
+    structure: Any = None
+
+    def call_flat(weights: Weights, *tensors: Tensor) -> tuple[Tensor, ...]:
+        # vmap takes and returns flat tensors only; what holds them is kept outside.
+        nonlocal structure
+        structure = call(module, weights, with_tensors(inputs, tensors))
+        return tuple(tensors_in(structure))
+
+    cuts = [0 if cut and tensor.ndim else None for tensor in tensors]
+    outputs = vmap(call_flat, in_dims=(0, *cuts), randomness="different")(weights, *tensors)
+    return with_tensors(structure, outputs)
+
+
+def _call_in_loop(module: nn.Module, weights: Weights, inputs: Inputs, cut: bool) -> Any:
+    """Call the module once for each set of weights.
+
+    Running statistics take one step per call of the model, not M: each of the M calls starts from
+    the same statistics, and afterwards they are the mean over the calls.
+    """
+    before = _tracked_statistics(module)
+    size = len(next(iter(weights.values())))
+    outputs, after = [], []
+    for m in range(size):
+        statistics = {name: buffer.clone() for name, buffer in before.items()}
+        one = {name: stacked[m] for name, stacked in weights.items()}
+        outputs.append(call(module, one | statistics, _slice(inputs, m) if cut else inputs))
+        after.append(statistics)
+    for name, buffer in before.items():
+        stacked = torch.stack([statistics[name] for statistics in after])
+        buffer.copy_(stacked.mean(0) if stacked.is_floating_point() else stacked[0])
+    return _join(torch.stack, outputs)
+
+
+def _slice(inputs: Inputs, m: int) -> Inputs:
+    sliced: Inputs = map_tensors(lambda tensor: tensor[m] if tensor.ndim else tensor, inputs)
+    return sliced
+
+
+def _tracked_statistics(module: nn.Module) -> dict[str, Tensor]:
+    """Return the buffers of the norm layers that update running statistics now, by name."""
+    return {
+        join(name, key): buffer
+        for name, layer in module.named_modules()
+        if isinstance(layer, _NormBase) and layer.training and layer.track_running_stats
+        for key, buffer in layer.named_buffers(recurse=False)
+    }
+
+
+def concatenate(outputs: list[Any]) -> Any:
+    """Join outputs of the same structure along the first dimension of their tensors."""
+    return outputs[0] if len(outputs) == 1 else _join(torch.cat, outputs)
+
+
+def _join(function: Any, outputs: list[Any]) -> Any:
+    columns: Iterable[tuple[Tensor, ...]] = zip(*map(tensors_in, outputs), strict=True)
+    return with_tensors(outputs[0], [function(column) for column in columns])

@@ -1,0 +1,330 @@
+"""Any module as a distribution over functions: its parameters are the means."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tacit import _checks
+from tacit._names import grow
+from tacit._tree import map_tensors
+from tacit.distribution import Distribution
+from tacit.functional import Inputs, StackedCall, Weights, call, concatenate
+from tacit.groups import batch_size, call_in_groups
+from tacit.noise import Gaussian, Noise
+from tacit.parametrization import initial_scales
+from tacit.selection import RandomLayer, Where, select_layers
+
+
+def variational(
+    module: nn.Module,
+    where: Where = None,
+    *,
+    rank: int | None = None,
+    noise: Noise | None = None,
+    draws: int = 1,
+    generator: torch.Generator | None = None,
+) -> Variational:
+    """Make a module variational: put a distribution over the parameters of some of its layers.
+
+    The module's own parameters are the means and stay as they are, so pretrained weights are kept.
+    What is added is a covariance factor for each chosen layer, drawn at random: the initialization
+    is the prior. Train the result on the loss you already have: `model(x)` uses one draw of the
+    weights, so the loss is an unbiased estimate of the expected loss.
+
+    Args:
+        module: Any module. It is wrapped, not copied.
+        where: Which layers are random. A dict from layers' names or globs to covariances; a list of
+            names or globs, with `rank`; or None for the paper's recipe, low rank in the first
+            (rank 10) and the last layer (rank 20).
+        rank: Rank of the low-rank covariances where `where` is a list or None.
+        noise: Distribution of z in w = mean + S z; `tacit.noise.Gaussian()` if left out.
+        draws: Number of draws of the weights for a batch in train mode (at most one per example):
+            see `Variational.forward`. More draws mean less gradient noise at about the same cost.
+        generator: Source of randomness for the initial factors.
+
+    Raises:
+        ValueError: If a name matches no layer, a parameter is claimed twice or can't be random, or
+            a covariance doesn't fit its layer.
+
+    Example:
+        >>> import tacit, torch
+        >>> from torch import nn
+        >>> net = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 3))
+        >>> model = tacit.variational(net, {"0": tacit.LowRank(5), "2": tacit.FullRank()})
+        >>> x = torch.randn(6, 4)
+        >>> model(x).shape, model(x, samples=8).shape
+        (torch.Size([6, 3]), torch.Size([8, 6, 3]))
+        >>> torch.equal(model.eval()(x), net(x))
+        True
+    """
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"variational: expected an nn.Module, received {module!r}.")
+    if isinstance(module, Variational):
+        raise TypeError("variational: the module is variational already; wrap its .module instead.")
+    if noise is not None and not isinstance(noise, Noise):
+        raise TypeError(
+            f"noise: expected one of tacit.noise, for instance tacit.noise.StudentT(5), "
+            f"received {noise!r}."
+        )
+    layers = select_layers(module, where, rank)
+    model = Variational(
+        module, layers, noise or Gaussian(), _checks.positive_integer("draws", draws)
+    )
+    for layer in layers:
+        factors = model.distributions[layer.label].factors
+        scales = initial_scales(layer.shapes)
+        layer.covariance.initialize(factors, scales, layer.shapes, generator=generator)
+    return model
+
+
+class Variational(nn.Module):
+    """A module with random parameters; made by `variational`.
+
+    Attributes:
+        module: The wrapped module. Its parameters are the means.
+        factors: The covariance factors, under the names of their layers: for a layer `fc` with a
+            low-rank covariance `factors.fc.weight` and `factors.fc.bias`.
+        layers: The random layers.
+        noise: The distribution of z in w = mean + S z.
+        draws: Number of draws for a batch in train mode.
+    """
+
+    def __init__(
+        self, module: nn.Module, layers: list[RandomLayer], noise: Noise, draws: int
+    ) -> None:
+        super().__init__()
+        self.module = module
+        self.factors = nn.Module()
+        self.layers = tuple(layers)
+        self.noise = noise
+        self.draws = draws
+        self._call_stacked = StackedCall()
+        for layer in layers:
+            owner, home = module.get_submodule(layer.name), grow(self.factors, layer.name)
+            for name, factor in layer.factors.items():
+                like = owner.get_parameter(factor.tensor or next(iter(layer.shapes)))
+                home.register_parameter(name, nn.Parameter(like.new_zeros(factor.shape)))
+
+    @property
+    def distributions(self) -> dict[str, Distribution]:
+        """The distributions of the random layers, by the layers' names."""
+        return {layer.label: self._distribution(layer) for layer in self.layers}
+
+    def forward(
+        self,
+        *args: Any,
+        samples: int | None = None,
+        draws: int | None = None,
+        weights: Weights | None = None,
+        chunk_size: int | None = None,
+        generator: torch.Generator | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Call the module with random weights in train mode, with the mean weights in eval mode.
+
+        Nothing is drawn in eval mode unless asked for: the result is that of `model.module`. In
+        train mode `model(x)` is a drop-in for the module, with one draw of the weights (or `draws`
+        of them, as given to `variational`).
+
+        Args:
+            *args: Arguments of the wrapped module.
+            samples: Draw M functions and apply each to the whole batch. Every tensor of the output
+                gets a leading dimension M. Layers in front of the first random one run once.
+            draws: Cut the batch into this many groups, each with its own draw: the shape and about
+                the cost of one pass. The mean loss over the batch is still an unbiased estimate of
+                the expected loss, with less noise. Every tensor among the arguments must have the
+                batch as its first dimension. Batch norm in train mode normalises each group by
+                itself, as data-parallel training does.
+            weights: Sampled weights from `sample`: the same functions again. Sampled with a shape,
+                that shape leads in every tensor of the output.
+            chunk_size: With `samples` or `weights`: how many functions to run at a time, to bound
+                memory. Doesn't change what is drawn.
+            generator: Source of randomness of the draws.
+            **kwargs: Keyword arguments of the wrapped module.
+
+        Running statistics of batch norm take one step per call, by the mean over samples or groups.
+        """
+        inputs = (args, kwargs)
+        _check_one_way(samples=samples, draws=draws, weights=weights)
+        if weights is not None:
+            return self._call_weights(weights, chunk_size, inputs)
+        if samples is not None:
+            return self._call_samples(samples, chunk_size, generator, inputs)
+        if chunk_size is not None:
+            raise ValueError("chunk_size goes with samples or weights.")
+        if draws is not None or self.training:
+            return self._call_draws(draws, generator, inputs)
+        return self.module(*args, **kwargs)
+
+    def sample(
+        self, shape: int | tuple[int, ...] = (), *, generator: torch.Generator | None = None
+    ) -> dict[str, Tensor]:
+        """Draw weights: the names of the random parameters in the module -> sampled tensors.
+
+        Args:
+            shape: Leading shape of the samples; M stands for (M,), () is a single draw.
+            generator: Source of randomness.
+
+        Returns:
+            For each random parameter a tensor of shape (*shape, *parameter.shape), differentiable
+            in means and factors.
+        """
+        return self._weights(self._draw_noise(_checks.sample_shape("sample", shape), generator))
+
+    def param_groups(self, lr: float) -> list[dict[str, Any]]:
+        """Return parameter groups for SGD: every parameter once, factors with lr / rank.
+
+        S z is a sum over the rank; dividing the learning rate by the rank keeps the size of its
+        change in a step independent of it (Lemma J.1 of Tensor Programs V).
+
+        Args:
+            lr: Learning rate of the means.
+        """
+        _checks.positive_number("lr", lr)
+        by_rank: defaultdict[int, list[nn.Parameter]] = defaultdict(list)
+        for layer in self.layers:
+            home = self.factors.get_submodule(layer.name)
+            for name, factor in layer.factors.items():
+                by_rank[factor.rank].append(home.get_parameter(name))
+        groups: list[dict[str, Any]] = [
+            {"name": "means", "params": list(self.module.parameters()), "lr": lr}
+        ]
+        for rank, factors in sorted(by_rank.items()):
+            groups.append({"name": f"factors of rank {rank}", "params": factors, "lr": lr / rank})
+        covered = {id(parameter) for group in groups for parameter in group["params"]}
+        missing = [name for name, value in self.named_parameters() if id(value) not in covered]
+        if missing:
+            raise ValueError(f"param_groups: in no group: {', '.join(missing)}.")
+        return groups
+
+    def parameter_counts(self) -> dict[str, int]:
+        """Return the number of parameters of the module, of the factors, and in total."""
+        module, factors = (
+            sum(parameter.numel() for parameter in part.parameters())
+            for part in (self.module, self.factors)
+        )
+        return {"module": module, "factors": factors, "total": module + factors}
+
+    def __repr__(self) -> str:
+        counts = self.parameter_counts()
+        lines = [
+            f"Variational({type(self.module).__name__}): {counts['module']:,} parameters "
+            f"+ {counts['factors']:,} in covariance factors"
+        ]
+        width = max(len(layer.label) for layer in self.layers)
+        for layer in self.layers:
+            tensors = ", ".join(f"{n} {tuple(shape)}" for n, shape in layer.shapes.items())
+            lines.append(f"  {layer.label:{width}}  {layer.covariance}  over {tensors}")
+        return "\n".join(lines)
+
+    def _distribution(self, layer: RandomLayer) -> Distribution:
+        owner = self.module.get_submodule(layer.name)
+        home = self.factors.get_submodule(layer.name)
+        return Distribution(
+            mean={name: getattr(owner, name) for name in layer.shapes},
+            factors={name: getattr(home, name) for name in layer.factors},
+            covariance=layer.covariance,
+            noise=self.noise,
+        )
+
+    def _draw_noise(
+        self, shape: tuple[int, ...], generator: torch.Generator | None
+    ) -> dict[str, Tensor]:
+        return {
+            label: distribution.draw_noise(shape, generator=generator)
+            for label, distribution in self.distributions.items()
+        }
+
+    def _weights(self, noise: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        weights = {}
+        for layer in self.layers:
+            sampled = self._distribution(layer).weights(noise[layer.label])
+            weights.update({layer.parameters[name]: sampled[name] for name in layer.shapes})
+        return weights
+
+    def _call_draws(
+        self, draws: int | None, generator: torch.Generator | None, inputs: Inputs
+    ) -> Any:
+        if draws is None:
+            # The default is a wish: the last batch of an epoch may have fewer examples.
+            count = 1 if self.draws == 1 else min(self.draws, batch_size(self.module, inputs))
+        else:
+            count = _checks.positive_integer("draws", draws)
+        if count == 1:
+            return call(self.module, self.sample(generator=generator), inputs)
+        size = batch_size(self.module, inputs)
+        if count > size:
+            raise ValueError(f"draws: at most one per example, {size}; received {count}.")
+        weights = self.sample(count, generator=generator)
+        return call_in_groups(self._call_stacked, self.module, weights, inputs, size)
+
+    def _call_samples(
+        self,
+        samples: int,
+        chunk_size: int | None,
+        generator: torch.Generator | None,
+        inputs: Inputs,
+    ) -> Any:
+        # All noise first, so that chunks don't change what is drawn; the weights chunk by chunk.
+        noise = self._draw_noise((_checks.positive_integer("samples", samples),), generator)
+        outputs = [
+            self._call_stacked(self.module, self._weights(_rows(noise, rows)), inputs)
+            for rows in _chunks(samples, chunk_size)
+        ]
+        return concatenate(outputs)
+
+    def _call_weights(self, weights: Weights, chunk_size: int | None, inputs: Inputs) -> Any:
+        shape = self._leading_shape(weights)
+        if not shape:
+            return call(self.module, weights, inputs)
+        flat = {name: tensor.flatten(0, len(shape) - 1) for name, tensor in weights.items()}
+        outputs = [
+            self._call_stacked(self.module, _rows(flat, rows), inputs)
+            for rows in _chunks(math.prod(shape), chunk_size)
+        ]
+        return map_tensors(lambda tensor: tensor.unflatten(0, shape), concatenate(outputs))
+
+    def _leading_shape(self, weights: Weights) -> tuple[int, ...]:
+        """Return the shape in front of the parameters' own, the same for all sampled tensors."""
+        shapes = {
+            layer.parameters[name]: shape
+            for layer in self.layers
+            for name, shape in layer.shapes.items()
+        }
+        if weights.keys() != shapes.keys():
+            raise ValueError(
+                "weights: expected a sample of this model, with the tensors "
+                f"{', '.join(shapes)}; received {', '.join(weights) or 'none'}."
+            )
+        leading = {
+            name: tensor.shape[: tensor.ndim - len(shapes[name])]
+            for name, tensor in weights.items()
+        }
+        for name, tensor in weights.items():
+            shape = (*next(iter(leading.values())), *shapes[name])
+            if tensor.shape != shape:
+                raise ValueError(
+                    f"weights: expected {name!r} of shape {shape}, received {tuple(tensor.shape)}."
+                )
+        return next(iter(leading.values()))
+
+
+def _chunks(size: int, chunk_size: int | None) -> list[slice]:
+    step = size if chunk_size is None else _checks.positive_integer("chunk_size", chunk_size)
+    return [slice(start, start + step) for start in range(0, size, step)]
+
+
+def _rows(tensors: Mapping[str, Tensor], rows: slice) -> dict[str, Tensor]:
+    return {name: tensor[rows] for name, tensor in tensors.items()}
+
+
+def _check_one_way(**ways: object) -> None:
+    given = [name for name, value in ways.items() if value is not None]
+    if len(given) > 1:
+        raise ValueError(f"{' and '.join(given)} exclude each other: choose one.")
