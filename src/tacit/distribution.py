@@ -44,14 +44,9 @@ class Distribution:
         return self.noise.sample((*shape, size), like=like, generator=generator)
 
     def weights(self, z: Tensor) -> dict[str, Tensor]:
-        """Return mean + S z for each tensor of the layer, of shape (*z.shape[:-1], *shape).
-
-        Differentiable in mean and factors. Computed in the parameters' own precision also under
-        autocast: bfloat16 has too few digits for a small difference from the mean.
-        """
-        with torch.autocast(z.device.type, enabled=False):
-            deviation = self.covariance.apply(self.factors, z, self.shapes)
-            return {name: mean + deviation[name] for name, mean in self.mean.items()}
+        """Return mean + S z for each tensor of the layer, of shape (*z.shape[:-1], *shape)."""
+        deviation = self.covariance.apply(self.factors, z, self.shapes)
+        return {name: mean + deviation[name] for name, mean in self.mean.items()}
 
     def trace(self) -> Tensor:
         """Return the trace of Sigma: the sum of the parameters' variances."""

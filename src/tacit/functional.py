@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -79,8 +81,18 @@ def _call_vectorized(module: nn.Module, weights: Weights, inputs: Inputs, cut: b
         return tuple(tensors_in(structure))
 
     cuts = [0 if cut and tensor.ndim else None for tensor in tensors]
-    outputs = vmap(call_flat, in_dims=(0, *cuts), randomness="different")(weights, *tensors)
+    vectorized = vmap(call_flat, in_dims=(0, *cuts), randomness="different")
+    with nullcontext() if torch.compiler.is_compiling() else _no_fallback_warnings():
+        outputs = vectorized(weights, *tensors)
     return with_tensors(structure, outputs)
+
+
+@contextmanager
+def _no_fallback_warnings() -> Iterator[None]:
+    """Silence vmap where it has no batching rule: it loops over that one operator (attention)."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="There is a performance drop")
+        yield
 
 
 def _call_in_loop(module: nn.Module, weights: Weights, inputs: Inputs, cut: bool) -> Any:

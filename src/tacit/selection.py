@@ -38,11 +38,6 @@ class RandomLayer:
     factors: Mapping[str, Factor]
     label: str
 
-    @property
-    def parameters(self) -> dict[str, str]:
-        """The names of its random parameters: within the layer -> in the wrapped module."""
-        return {tensor: join(self.name, tensor) for tensor in self.shapes}
-
 
 def select_layers(module: nn.Module, where: Where, rank: int | None = None) -> list[RandomLayer]:
     """Return the random layers that `where` asks for, in the module's order.
@@ -109,9 +104,10 @@ def _first_and_last(
     if rank is not None:
         return {first: LowRank(rank), last: LowRank(rank)}
     tied = set(map(id, layers[first].values())) & set(map(id, layers[last].values()))
+    last_rank = FIRST_RANK if tied and first != last else LAST_RANK
     return {
         first: _at_most(FIRST_RANK, layers[first]),
-        last: _at_most(FIRST_RANK if tied else LAST_RANK, layers[last]),
+        last: _at_most(last_rank, layers[last]),
     }
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit import _checks
-from tacit._names import grow
+from tacit._names import grow, join
 from tacit._tree import map_tensors
 from tacit.distribution import Distribution
 from tacit.functional import Inputs, StackedCall, Weights, call, concatenate
@@ -116,6 +116,16 @@ class Variational(nn.Module):
         """The distributions of the random layers, by the layers' names."""
         return {layer.label: self._distribution(layer) for layer in self.layers}
 
+    def _distribution(self, layer: RandomLayer) -> Distribution:
+        owner = self.module.get_submodule(layer.name)
+        home = self.factors.get_submodule(layer.name)
+        return Distribution(
+            mean={name: getattr(owner, name) for name in layer.shapes},
+            factors={name: getattr(home, name) for name in layer.factors},
+            covariance=layer.covariance,
+            noise=self.noise,
+        )
+
     def forward(
         self,
         *args: Any,
@@ -175,7 +185,9 @@ class Variational(nn.Module):
             For each random parameter a tensor of shape (*shape, *parameter.shape), differentiable
             in means and factors.
         """
-        return self._weights(self._draw_noise(_checks.sample_shape("sample", shape), generator))
+        distributions = self.distributions
+        noise = _draw(distributions, _checks.sample_shape("sample", shape), generator)
+        return self._weights(distributions, noise)
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
         """Return parameter groups for SGD: every parameter once, factors with lr / rank.
@@ -223,30 +235,19 @@ class Variational(nn.Module):
             lines.append(f"  {layer.label:{width}}  {layer.covariance}  over {tensors}")
         return "\n".join(lines)
 
-    def _distribution(self, layer: RandomLayer) -> Distribution:
-        owner = self.module.get_submodule(layer.name)
-        home = self.factors.get_submodule(layer.name)
-        return Distribution(
-            mean={name: getattr(owner, name) for name in layer.shapes},
-            factors={name: getattr(home, name) for name in layer.factors},
-            covariance=layer.covariance,
-            noise=self.noise,
-        )
-
-    def _draw_noise(
-        self, shape: tuple[int, ...], generator: torch.Generator | None
+    def _weights(
+        self, distributions: Mapping[str, Distribution], noise: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        return {
-            label: distribution.draw_noise(shape, generator=generator)
-            for label, distribution in self.distributions.items()
-        }
-
-    def _weights(self, noise: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        weights = {}
-        for layer in self.layers:
-            sampled = self._distribution(layer).weights(noise[layer.label])
-            weights.update({layer.parameters[name]: sampled[name] for name in layer.shapes})
-        return weights
+        # In the parameters' own precision also under autocast: bfloat16 has too few digits for
+        # small deviations from the mean.
+        with torch.autocast(next(iter(noise.values())).device.type, enabled=False):
+            return {
+                join(layer.name, tensor): sampled
+                for layer in self.layers
+                for tensor, sampled in distributions[layer.label]
+                .weights(noise[layer.label])
+                .items()
+            }
 
     def _call_draws(
         self, draws: int | None, generator: torch.Generator | None, inputs: Inputs
@@ -272,9 +273,12 @@ class Variational(nn.Module):
         inputs: Inputs,
     ) -> Any:
         # All noise first, so that chunks don't change what is drawn; the weights chunk by chunk.
-        noise = self._draw_noise((_checks.positive_integer("samples", samples),), generator)
+        distributions = self.distributions
+        noise = _draw(distributions, (_checks.positive_integer("samples", samples),), generator)
         outputs = [
-            self._call_stacked(self.module, self._weights(_rows(noise, rows)), inputs)
+            self._call_stacked(
+                self.module, self._weights(distributions, _rows(noise, rows)), inputs
+            )
             for rows in _chunks(samples, chunk_size)
         ]
         return concatenate(outputs)
@@ -293,9 +297,9 @@ class Variational(nn.Module):
     def _leading_shape(self, weights: Weights) -> tuple[int, ...]:
         """Return the shape in front of the parameters' own, the same for all sampled tensors."""
         shapes = {
-            layer.parameters[name]: shape
+            join(layer.name, tensor): shape
             for layer in self.layers
-            for name, shape in layer.shapes.items()
+            for tensor, shape in layer.shapes.items()
         }
         if weights.keys() != shapes.keys():
             raise ValueError(
@@ -313,6 +317,17 @@ class Variational(nn.Module):
                     f"weights: expected {name!r} of shape {shape}, received {tuple(tensor.shape)}."
                 )
         return next(iter(leading.values()))
+
+
+def _draw(
+    distributions: Mapping[str, Distribution],
+    shape: tuple[int, ...],
+    generator: torch.Generator | None,
+) -> dict[str, Tensor]:
+    return {
+        label: distribution.draw_noise(shape, generator=generator)
+        for label, distribution in distributions.items()
+    }
 
 
 def _chunks(size: int, chunk_size: int | None) -> list[slice]:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tacit import _checks
 from tacit.covariance.base import Covariance, Factor, Shapes
+from tacit.covariance.low_rank import contract
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,7 @@ class Kronecker(Covariance):
         Z = z.unflatten(-1, (self.output_rank, self.input_rank))
         BZ = factors[_output(shapes)].T @ Z  # (*sample, out, R_in)
         return {
-            name: torch.tensordot(BZ, factors[f"{name}_input"], dims=1).reshape(
-                *z.shape[:-1], *shape
-            )
+            name: contract(BZ, factors[f"{name}_input"]).reshape(*z.shape[:-1], *shape)
             for name, shape in shapes.items()
         }
 

@@ -1,0 +1,119 @@
+"""A training step, sampled prediction and memory, each against the plain network.
+
+python -m benchmarks.step_time [--smoke] [--out benchmarks/results/step_time.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import tacit
+from benchmarks.measure import interleaved_seconds, ratio, save, training_bytes
+from benchmarks.nets import ResNet18, lenet5, mlp
+
+RANKS = {"first": 10, "last": 20}
+CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int, float]] = {
+    # name: network, shape of a batch, repeats, goal for the ratio
+    "LeNet-5, batch 128": (lenet5, (128, 1, 28, 28), 600, 1.05),
+    "ResNet-18 GroupNorm, batch 16": (ResNet18, (16, 3, 32, 32), 25, 1.03),
+    "MLP 784-512-512-10, batch 128": (lambda: mlp(784, 512, 512, 10), (128, 784), 150, 3.0),
+}
+
+
+def training_steps(make_net: Callable[[], nn.Module], shape: tuple[int, ...]) -> dict[str, Any]:
+    """Return training steps of the plain network and of its variational form on the same batch."""
+    x, y = torch.randn(shape), torch.randint(10, shape[:1])
+    plain, model = make_net(), tacit.variational(make_net())
+    return {
+        "plain": _step(plain, torch.optim.SGD(plain.parameters(), lr=1e-3, momentum=0.9), x, y),
+        "tacit": _step(model, torch.optim.SGD(model.param_groups(lr=1e-3), momentum=0.9), x, y),
+    }
+
+
+def _step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor
+) -> Callable[[], None]:
+    def step() -> None:
+        loss = _loss(model, x, y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def last_layer_prediction(samples: int = 32, batch: int = 8) -> dict[str, Callable[[], None]]:
+    """Return one forward pass of ResNet-18, and a sampled one with only the last layer random."""
+    x, net = torch.randn(batch, 3, 32, 32), ResNet18().eval()
+    model = tacit.variational(net, {"fc": tacit.LowRank(20)}).eval()
+
+    @torch.inference_mode()
+    def plain() -> None:
+        net(x)
+
+    @torch.inference_mode()
+    def sampled() -> None:
+        model(x, samples=samples)
+
+    return {"plain": plain, "tacit": sampled}
+
+
+def memory() -> dict[str, float]:
+    """Return the bytes of a training step of ResNet-18, plain and variational."""
+    x, y = torch.randn(16, 3, 32, 32), torch.randint(10, (16,))
+    nets: dict[str, nn.Module] = {"plain": ResNet18(), "tacit": tacit.variational(ResNet18())}
+    counted = {name: training_bytes(net, partial(_loss, net, x, y)) for name, net in nets.items()}
+    return {**counted, "ratio": counted["tacit"] / counted["plain"]}
+
+
+def _loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(model(x), y)
+
+
+def main() -> None:
+    """Measure, print the table and save the numbers."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--smoke", action="store_true", help="few repeats: checks that it runs")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/step_time.json"))
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    rows: dict[str, dict[str, float]] = {}
+    for name, (make_net, shape, repeats, goal) in CASES.items():
+        count = 3 if arguments.smoke else repeats
+        seconds = interleaved_seconds(training_steps(make_net, shape), count, name)
+        rows[f"training step, {name}"] = {**ratio(seconds, "tacit", "plain"), "goal": goal}
+    count = 3 if arguments.smoke else 60
+    seconds = interleaved_seconds(last_layer_prediction(), count, "prediction")
+    name = "prediction, ResNet-18, last layer, 32 samples, batch 8"
+    rows[name] = {**ratio(seconds, "tacit", "plain"), "goal": 1.3}
+    counted = memory()
+    rows["memory of a step, ResNet-18, batch 16"] = {**counted, "goal": 1.05}
+    save(arguments.out, ranks=RANKS, rows=rows)
+    _print(rows)
+
+
+def _print(rows: dict[str, dict[str, float]]) -> None:
+    table = Table("what", "plain", "tacit", "ratio", "quartiles", "goal", title="Cost over plain")
+    for name, row in rows.items():
+        if "seconds" in row:
+            plain, ours = (f"{1e3 * row[key]:.2f} ms" for key in ("anchor_seconds", "seconds"))
+            spread = f"{row['ratio_low']:.3f} to {row['ratio_high']:.3f}"
+        else:
+            plain, ours = (f"{row[key] / 2**20:.1f} MiB" for key in ("plain", "tacit"))
+            spread = "counted"
+        table.add_row(name, plain, ours, f"{row['ratio']:.3f}", spread, f"{row['goal']:.2f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
