@@ -231,7 +231,10 @@ class Variational(nn.Module):
         ]
         width = max(len(layer.label) for layer in self.layers)
         for layer in self.layers:
-            tensors = ", ".join(f"{n} {tuple(shape)}" for n, shape in layer.shapes.items())
+            tensors = ", ".join(
+                f"{name} {'x'.join(map(str, shape)) or 'scalar'}"
+                for name, shape in layer.shapes.items()
+            )
             lines.append(f"  {layer.label:{width}}  {layer.covariance}  over {tensors}")
         return "\n".join(lines)
 

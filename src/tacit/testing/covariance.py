@@ -1,0 +1,215 @@
+"""What every covariance structure must do."""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+import pickle
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from tacit.covariance import Covariance, Shapes, parameter_count
+from tacit.distribution import Distribution
+from tacit.noise import Gaussian
+from tacit.variational import variational
+
+Case: TypeAlias = tuple[Covariance, Shapes, dict[str, Tensor]]
+
+LAYERS: dict[str, dict[str, torch.Size]] = {
+    "linear": {"weight": torch.Size([3, 5]), "bias": torch.Size([3])},
+    "convolution": {"weight": torch.Size([2, 3, 2, 1]), "bias": torch.Size([2])},
+    "embedding": {"weight": torch.Size([4, 2])},
+    "norm": {"weight": torch.Size([4]), "bias": torch.Size([4])},
+}
+
+
+class CovarianceSuite(ABC):
+    """Tests for pytest to collect from a subclass, which says how to make the structure.
+
+    Args of the methods to define: `shapes` are the tensors of a layer, `factors` the tensors that
+    the structure builds S of.
+
+    Example:
+        >>> import torch, tacit
+        >>> class TestLowRank(CovarianceSuite):
+        ...     def covariances(self, shapes):
+        ...         return [tacit.LowRank(1), tacit.LowRank(3)]
+        ...
+        ...     def reference(self, covariance, factors, shapes):
+        ...         S = torch.cat([factors[name].flatten(1) for name in shapes], dim=1).T
+        ...         return S @ S.T
+        >>> TestLowRank().test_dense_is_the_definition()
+    """
+
+    @abstractmethod
+    def covariances(self, shapes: Shapes) -> list[Covariance]:
+        """Return structures for a layer: the smallest there is, one between, the largest."""
+
+    @abstractmethod
+    def reference(
+        self, covariance: Covariance, factors: Mapping[str, Tensor], shapes: Shapes
+    ) -> Tensor:
+        """Return Sigma of shape (P, P) straight from the definition, not using the structure."""
+
+    def cases(self, dtype: torch.dtype = torch.float64) -> Iterator[Case]:
+        """Yield each structure with each kind of layer and initialized factors."""
+        for shapes in LAYERS.values():
+            for covariance in self.covariances(shapes):
+                yield covariance, shapes, make_factors(covariance, shapes, dtype=dtype)
+
+    def test_settings_are_frozen_and_comparable(self) -> None:
+        for covariance, _, _ in self.cases():
+            assert covariance == copy.deepcopy(covariance)
+            assert hash(covariance) == hash(copy.deepcopy(covariance))
+            assert covariance.scale == 1.0
+
+    def test_factor_names_begin_with_a_tensor_of_the_layer(self) -> None:
+        for covariance, shapes, _ in self.cases():
+            for name in covariance.factors(shapes):
+                assert any(name.startswith(tensor) for tensor in shapes), name
+
+    def test_apply_has_the_shapes_of_sample_and_layer(self) -> None:
+        for covariance, shapes, factors in self.cases():
+            for sample in ((), (5,), (2, 3)):
+                z = torch.randn(*sample, covariance.noise_size(shapes), dtype=torch.float64)
+                result = covariance.apply(factors, z, shapes)
+                assert {name: part.shape for name, part in result.items()} == {
+                    name: torch.Size((*sample, *shape)) for name, shape in shapes.items()
+                }
+
+    def test_apply_is_linear_and_batches_agree(self) -> None:
+        for covariance, shapes, factors in self.cases():
+            a, b = torch.randn(2, covariance.noise_size(shapes), dtype=torch.float64)
+            batched = covariance.apply(factors, torch.stack([a, b]), shapes)
+            sum_ = covariance.apply(factors, 2 * a - b, shapes)
+            for name in shapes:
+                assert_close(covariance.apply(factors, a, shapes)[name], batched[name][0])
+                assert_close(sum_[name], 2 * batched[name][0] - batched[name][1])
+
+    def test_dense_is_the_definition(self) -> None:
+        for covariance, shapes, factors in self.cases():
+            expected = self.reference(covariance, factors, shapes)
+            assert_close(covariance.dense(factors, shapes), expected)
+            assert_close(covariance.trace(factors, shapes), expected.trace())
+
+    def test_samples_have_mean_and_covariance(self, draws: int = 20_000) -> None:
+        """Within 5.5 standard errors of Gaussian products, for every pair of parameters."""
+        for covariance, shapes, factors in self.cases():
+            mean = {name: torch.randn(shape, dtype=torch.float64) for name, shape in shapes.items()}
+            layer = Distribution(mean, factors, covariance, Gaussian())
+            generator = torch.Generator().manual_seed(0)
+            weights = layer.weights(layer.draw_noise((draws,), generator=generator))
+            flat = torch.cat([weights[name].flatten(1) for name in shapes], dim=1)
+            deviation = flat - layer.dense_mean()
+            Sigma = self.reference(covariance, factors, shapes).detach()
+            variances = Sigma.diagonal()
+            error = (variances / draws).sqrt()
+            assert (deviation.mean(0).abs() <= 5.5 * error).all()
+            error = ((variances[:, None] * variances + Sigma**2) / draws).sqrt()
+            assert ((deviation.T @ deviation / draws - Sigma).abs() <= 5.5 * error).all()
+
+    def test_initial_variance_is_the_scale_squared(self, redraws: int = 400) -> None:
+        """Whatever the rank: the mean variance over redraws, within 6 standard errors."""
+        for covariance, shapes, factors in self.cases():
+            scales = {name: 0.1 * (i + 1) for i, name in enumerate(shapes)}
+            generator = torch.Generator().manual_seed(0)
+            relative = []
+            for _ in range(redraws):
+                covariance.initialize(factors, scales, shapes, generator=generator)
+                variances = self.reference(covariance, factors, shapes).detach().diagonal()
+                parts = variances.split([shape.numel() for shape in shapes.values()])
+                relative.append(
+                    [
+                        float(part.mean()) / scale**2
+                        for part, scale in zip(parts, scales.values(), strict=True)
+                    ]
+                )
+            sample = torch.tensor(relative, dtype=torch.float64)
+            error = sample.std(0) / math.sqrt(redraws) + 1e-12
+            assert ((sample.mean(0) - 1).abs() <= 6 * error).all(), (covariance, sample.mean(0))
+
+    def test_gradients_match_the_definition(self) -> None:
+        for covariance, shapes, factors in self.cases():
+            P = parameter_count(shapes)
+            weight = torch.randn(P, P, dtype=torch.float64)
+            tensors = list(factors.values())
+            ours = torch.autograd.grad((weight * covariance.dense(factors, shapes)).sum(), tensors)
+            reference = self.reference(covariance, factors, shapes)
+            theirs = torch.autograd.grad((weight * reference).sum(), tensors)
+            for a, b in zip(ours, theirs, strict=True):
+                assert_close(a, b)
+
+    def test_gradients_of_apply_by_finite_differences(self) -> None:
+        for covariance, shapes, factors in self.cases():
+            z = torch.randn(2, covariance.noise_size(shapes), dtype=torch.float64)
+
+            apply = partial(_apply_flat, covariance, shapes, tuple(factors), z)
+            assert torch.autograd.gradcheck(apply, tuple(factors.values()), fast_mode=True)
+
+    def test_zero_factors_are_deterministic_with_finite_gradients(self) -> None:
+        for covariance, shapes, factors in self.cases():
+            with torch.no_grad():
+                for factor in factors.values():
+                    factor.zero_()
+            z = torch.randn(covariance.noise_size(shapes), dtype=torch.float64)
+            parts = covariance.apply(factors, z, shapes)
+            assert all(bool((part == 0).all()) for part in parts.values())
+            total = torch.stack([part.sum() for part in parts.values()]).sum()
+            for gradient in torch.autograd.grad(total, list(factors.values())):
+                assert gradient.isfinite().all()
+
+    def test_keeps_dtype_and_device(self) -> None:
+        # On the meta device an operation with a stray CPU tensor fails.
+        for dtype in (torch.float32, torch.float64, torch.bfloat16):
+            for covariance, shapes, factors in self.cases(dtype):
+                for device in ("cpu", "meta"):
+                    moved = {name: factor.detach().to(device) for name, factor in factors.items()}
+                    z = torch.zeros(2, covariance.noise_size(shapes), dtype=dtype, device=device)
+                    for part in covariance.apply(moved, z, shapes).values():
+                        assert part.dtype == dtype
+                        assert part.device.type == device
+
+    def test_model_survives_state_dict_deepcopy_and_pickle(self) -> None:
+        x = torch.randn(4, 5)
+        for covariance in self.covariances(LAYERS["linear"]):
+            model = variational(nn.Linear(5, 3), {"": covariance})
+            expected = self._sampled(model, x)
+            other = variational(nn.Linear(5, 3), {"": covariance})
+            other.load_state_dict(model.state_dict())
+            stream = io.BytesIO()
+            pickle.dump(model, stream)
+            stream.seek(0)
+            for same in (other, copy.deepcopy(model), pickle.load(stream)):
+                assert torch.equal(self._sampled(same, x), expected)
+
+    @staticmethod
+    def _sampled(model: nn.Module, x: Tensor) -> Tensor:
+        output: Tensor = model(x, samples=3, generator=torch.Generator().manual_seed(1))
+        return output
+
+
+def _apply_flat(
+    covariance: Covariance, shapes: Shapes, names: tuple[str, ...], z: Tensor, *tensors: Tensor
+) -> tuple[Tensor, ...]:
+    factors = dict(zip(names, tensors, strict=True))
+    return tuple(covariance.apply(factors, z, shapes).values())
+
+
+def make_factors(
+    covariance: Covariance, shapes: Shapes, *, seed: int = 0, dtype: torch.dtype = torch.float64
+) -> dict[str, Tensor]:
+    """Return initialized factors for a layer, that require gradients."""
+    factors = {
+        name: torch.zeros(factor.shape, dtype=dtype, requires_grad=True)
+        for name, factor in covariance.factors(shapes).items()
+    }
+    scales = dict.fromkeys(shapes, 0.5)
+    covariance.initialize(factors, scales, shapes, generator=torch.Generator().manual_seed(seed))
+    return factors

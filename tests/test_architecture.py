@@ -1,0 +1,67 @@
+"""The layers of the code: imports go down only."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import tacit
+
+# Each row may import from the rows above it, and from itself only within one package.
+LAYERS = [
+    ["_checks", "_names", "_tree"],
+    ["covariance", "noise", "parametrization", "metrics"],
+    ["distribution", "functional", "selection"],
+    ["groups"],
+    ["variational"],
+    ["conversion"],
+    ["testing", "demo"],
+]
+HEIGHT = {name: height for height, row in enumerate(LAYERS) for name in row}
+ROOT = Path(tacit.__file__).parent
+FILES = sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
+
+
+def part(path):
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imported(tree):
+    """Yield the parts of tacit that a file imports, wherever in the file it does."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            yield "a relative import"
+        elif isinstance(node, ast.ImportFrom) and node.module == "tacit":
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tacit."):
+            yield node.module.split(".")[1]
+        elif isinstance(node, ast.Import):
+            yield from (a.name.split(".")[1] for a in node.names if a.name.startswith("tacit."))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_down_only(path):
+    own = part(path)
+    assert own in HEIGHT, f"{own} has no layer yet: give it one above"
+    for other in imported(ast.parse(path.read_text())):
+        allowed = other == own or HEIGHT.get(other, len(LAYERS)) < HEIGHT[own]
+        assert allowed, f"{own} imports {other}"
+
+
+def test_the_check_sees_every_form_of_import():
+    source = """
+from tacit import noise
+from tacit.covariance.low_rank import LowRank
+import tacit.variational
+def late():
+    from tacit.groups import batch_size
+from . import sibling
+"""
+    assert list(imported(ast.parse(source))) == [
+        "noise", "covariance", "variational", "a relative import", "groups",
+    ]  # fmt: skip
+
+
+def test_public_names():
+    assert sorted(tacit.__all__) == tacit.__all__
+    assert all(getattr(tacit, name) is not None for name in tacit.__all__)

@@ -1,0 +1,62 @@
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import tacit
+from nets import cnn, mlp
+from tacit import Kronecker, LowRank, LowRankPlusDiagonal
+
+X = torch.linspace(-1, 1, 40).reshape(10, 4)
+# torch's own compiler still imports what torch itself has deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def _fresh_dynamo():
+    torch._dynamo.reset()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kwargs",
+    [{}, {"samples": 4}, {"samples": 4, "chunk_size": 3}, {"draws": 5}, {"draws": 4}],
+    ids=str,
+)
+def test_compiles_as_one_graph_and_trains(kwargs):
+    model = tacit.variational(mlp(4, 8, 8, 3), {"0": Kronecker(2, 2), "6": LowRankPlusDiagonal(2)})
+    compiled = torch.compile(model, fullgraph=True)
+    output = compiled(X, **kwargs)
+    assert output.shape == model(X, **kwargs).shape
+    assert not torch.equal(output, compiled(X, **kwargs))  # noise is not frozen into the graph
+    output.sum().backward()
+    assert all(parameter.grad.abs().sum() > 0 for parameter in model.factors.parameters())
+
+
+@pytest.mark.slow
+def test_compiled_functions_are_the_eager_ones():
+    model = tacit.variational(cnn(lambda channels: nn.GroupNorm(2, channels)))
+    compiled = torch.compile(model, fullgraph=True)
+    with torch.no_grad():
+        x, weights = torch.randn(4, 1, 8, 8), model.sample(3)
+    assert_close(compiled(x, weights=weights), model(x, weights=weights), atol=1e-5, rtol=1e-4)
+    model.eval()
+    assert_close(compiled(x), model.module(x), atol=1e-5, rtol=1e-4)
+
+
+def test_autocast_computes_layers_in_bfloat16_and_weights_in_full():
+    model = tacit.variational(mlp(4, 8, 3), {"0": LowRank(3), "3": Kronecker(2, 2)})
+    with torch.autocast("cpu", torch.bfloat16):
+        assert {tensor.dtype for tensor in model.sample(2).values()} == {torch.float32}
+        assert model(X).dtype == torch.bfloat16
+        for kwargs in ({}, {"samples": 4}, {"draws": 4}):
+            output = model(X, generator=torch.Generator().manual_seed(1), **kwargs).float()
+            with torch.autocast("cpu", enabled=False):
+                full = model(X, generator=torch.Generator().manual_seed(1), **kwargs)
+            assert not torch.equal(output, full)  # products were in bfloat16
+            assert_close(output, full, atol=0.05, rtol=0.05)
+            output.sum().backward()
+        exact = model.sample(generator=torch.Generator().manual_seed(0))
+    plain = model.sample(generator=torch.Generator().manual_seed(0))
+    assert all(torch.equal(exact[name], plain[name]) for name in plain)
+    assert {parameter.grad.dtype for parameter in model.parameters()} == {torch.float32}

@@ -1,0 +1,158 @@
+"""draws=K: the batch in K groups, each with its own draw."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import tacit
+from nets import Branching, Structured, TwoInputs, cnn, mlp
+from tacit import LowRank
+
+X = torch.linspace(-1, 1, 40).reshape(10, 4)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture
+def model():
+    return tacit.variational(mlp(4, 8, 3), {"0": LowRank(3), "3": LowRank(2)})
+
+
+@pytest.mark.parametrize("draws", [1, 2, 3, 4, 5, 7, 10])
+def test_each_group_has_its_own_draw(model, draws):
+    output = model(X, draws=draws, generator=generator())
+    assert output.shape == (10, 3)
+    shape = () if draws == 1 else draws
+    weights = model.sample(shape, generator=generator())
+    expected = []
+    for k, part in enumerate(X.tensor_split(draws)):
+        one = weights if draws == 1 else {name: tensor[k] for name, tensor in weights.items()}
+        expected.append(model(part, weights=one))
+    assert_close(output, torch.cat(expected))
+
+
+@pytest.mark.parametrize("draws", [3, 5])
+def test_loop_and_vmap_agree(model, draws):
+    vectorized = model(X, draws=draws, generator=generator())
+    model._call_stacked.vectorize = False
+    assert_close(model(X, draws=draws, generator=generator()), vectorized)
+
+
+def test_works_in_eval_mode_too(model):
+    model.eval()
+    assert not torch.equal(model(X, draws=5), model(X))
+
+
+def test_as_the_default_of_train_mode():
+    model = tacit.variational(mlp(4, 8, 3), draws=5)
+    row = X[:1].expand(10, 4)
+    assert len(model(row).unique(dim=0)) == 5
+    assert len(model(row, draws=1).unique(dim=0)) == 1  # what is asked for goes before
+    assert model(row, samples=2).shape == (2, 10, 3)
+    assert len(model.eval()(row).unique(dim=0)) == 1
+
+
+def test_the_default_is_at_most_one_draw_per_example():
+    # The last batch of an epoch may be small; that must not end a training run.
+    model = tacit.variational(mlp(4, 8, 3), draws=5)
+    assert model(X[:3]).shape == (3, 3)
+    assert model(X[:1]).shape == (1, 3)
+
+
+def test_more_draws_than_examples_are_refused(model):
+    with pytest.raises(ValueError, match="draws: at most one per example, 10; received 11"):
+        model(X, draws=11)
+
+
+def test_all_tensor_inputs_are_cut_alike():
+    model = tacit.variational(TwoInputs(), ["left", "right"], rank=2)
+    context = torch.randn(10, 2)
+    whole = model(
+        X[:, :3], context=context, scale=torch.tensor(2.0), draws=3, generator=generator()
+    )
+    weights = model.sample(3, generator=generator())
+    last = {name: tensor[2] for name, tensor in weights.items()}
+    expected = model(X[7:, :3], context=context[7:], scale=2.0, weights=last)
+    assert_close(whole["logits"][7:], expected["logits"])
+
+
+def test_structured_inputs_and_outputs():
+    model = tacit.variational(Structured())
+    output = model({"x": X[:, :3]}, draws=4)
+    assert output.logits.shape == (10, 2)
+    assert [tuple(hidden.shape) for hidden in output.hidden] == [(10, 5), (10, 5)]
+
+
+def test_a_module_that_vmap_cannot_run():
+    model = tacit.variational(Branching())
+    assert model(X[:, :3], draws=3).shape == (10, 2)
+
+
+@pytest.mark.parametrize("inputs", [(torch.randn(10, 3), torch.randn(9, 2)), ("text",)])
+def test_inputs_without_a_common_batch_are_refused(inputs):
+    class First(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 2)
+
+        def forward(self, x, *rest):
+            return self.linear(x)
+
+    model = tacit.variational(First())
+    with pytest.raises(ValueError, match="draws: expected tensor inputs that all have the batch"):
+        model(*inputs, draws=2)
+
+
+@pytest.mark.parametrize("reduce", [torch.sum, lambda y: y.mT])
+def test_outputs_without_the_batch_are_refused(reduce):
+    class Reduced(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return reduce(self.linear(x))
+
+    model = tacit.variational(Reduced())
+    with pytest.raises(ValueError, match="draws: expected outputs whose first dimension"):
+        model(X, draws=2)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [nn.LSTM(4, 4), nn.MultiheadAttention(4, 2), nn.GRU(4, 3)],
+    ids=lambda m: type(m).__name__,
+)
+def test_time_first_is_not_mistaken_for_the_batch(module):
+    x = torch.randn(6, 2, 4)
+    inputs = (x, x, x) if isinstance(module, nn.MultiheadAttention) else (x,)
+    model = tacit.variational(module)
+    model(*inputs)
+    with pytest.raises(ValueError, match=f"nn.{type(module).__name__} has batch_first=False"):
+        model(*inputs, draws=2)
+
+
+def test_batch_norm_normalises_each_group_and_steps_its_statistics_once():
+    model = tacit.variational(cnn(nn.BatchNorm2d))
+    x = torch.randn(12, 1, 8, 8)
+    weights = model.sample(3, generator=generator())
+    reference = copy.deepcopy(model)
+    outputs, means = [], []
+    for k, part in enumerate(x.tensor_split(3)):
+        one = copy.deepcopy(reference)
+        outputs.append(one(part, weights={name: tensor[k] for name, tensor in weights.items()}))
+        means.append(one.module[1].running_mean)
+    assert_close(model(x, draws=3, generator=generator()), torch.cat(outputs))
+    assert_close(model.module[1].running_mean, torch.stack(means).mean(0))
+    assert model.module[1].num_batches_tracked == 1
+
+
+def test_group_norm_needs_no_care():
+    model = tacit.variational(cnn(lambda channels: nn.GroupNorm(2, channels)))
+    assert model(torch.randn(9, 1, 8, 8), draws=4).shape == (9, 3)
+    assert model._call_stacked.vectorize

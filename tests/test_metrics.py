@@ -1,0 +1,44 @@
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from tacit import metrics
+
+
+def test_against_hand_computed_values():
+    probs = torch.tensor([[0.7, 0.2, 0.1], [0.3, 0.4, 0.3], [0.1, 0.1, 0.8], [0.5, 0.3, 0.2]])
+    labels = torch.tensor([0, 0, 2, 1])
+    assert metrics.accuracy(probs.log(), labels) == 0.5
+    expected = -(math.log(0.7) + math.log(0.3) + math.log(0.8) + math.log(0.3)) / 4
+    assert metrics.nll(probs.log(), labels) == pytest.approx(expected)
+    # Each of the confidences 0.7, 0.4, 0.8, 0.5 is alone in its bin of width 0.1.
+    expected = (0.3 + 0.4 + 0.2 + 0.5) / 4
+    assert metrics.ece(probs.log(), labels, bins=10) == pytest.approx(expected, abs=1e-6)
+
+
+def test_one_bin_is_the_gap_between_accuracy_and_confidence():
+    log_probs = F.log_softmax(torch.randn(50, 4), -1)
+    labels = torch.randint(4, (50,))
+    gap = abs(metrics.accuracy(log_probs, labels) - log_probs.exp().max(-1).values.mean().item())
+    assert metrics.ece(log_probs, labels, bins=1) == pytest.approx(gap, abs=1e-6)
+
+
+def test_against_a_loop_over_bins():
+    log_probs = F.log_softmax(3 * torch.randn(500, 5, dtype=torch.float64), -1)
+    labels = torch.randint(5, (500,))
+    confidence, predicted = log_probs.exp().max(-1)
+    total = 0.0
+    for b in range(15):
+        inside = (confidence > b / 15) & (confidence <= (b + 1) / 15)
+        if inside.any():
+            right = (predicted == labels)[inside].double().mean()
+            total += float(inside.double().mean() * (right - confidence[inside].mean()).abs())
+    assert metrics.ece(log_probs, labels) == pytest.approx(total)
+
+
+def test_certainty_is_in_the_last_bin():
+    log_probs = torch.tensor([[0.0, -math.inf], [0.0, -math.inf]])
+    assert metrics.ece(log_probs, torch.tensor([0, 0])) == 0.0
+    assert metrics.ece(log_probs, torch.tensor([0, 1])) == 0.5
