@@ -1,6 +1,6 @@
 """Deep networks that know what they don't know: variational deep learning without a regularizer."""
 
-from tacit import noise
+from tacit import metrics, noise
 from tacit.conversion import deterministic, ensemble
 from tacit.covariance import Diagonal, FullRank, Kronecker, LowRank, LowRankPlusDiagonal
 from tacit.variational import variational
@@ -15,6 +15,7 @@ __all__ = [
     "LowRankPlusDiagonal",
     "deterministic",
     "ensemble",
+    "metrics",
     "noise",
     "variational",
 ]

@@ -1,0 +1,40 @@
+# Every target makes .venv if needed. Only Python and make have to be there.
+PYTHON ?= python3
+BIN := .venv/bin
+ENV := .venv/.made
+
+.PHONY: demo test lint types tests format bench docs clean
+
+demo: $(ENV)
+	$(BIN)/python -m tacit.demo
+
+test: lint types tests
+
+lint: $(ENV)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(ENV)
+	$(BIN)/mypy
+
+tests: $(ENV)
+	$(BIN)/pytest
+
+format: $(ENV)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(ENV)
+	$(BIN)/python -m benchmarks.step_time
+
+docs: $(ENV)
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf .venv site build dist .mypy_cache .pytest_cache .ruff_cache
+
+$(ENV): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.10 or newer is needed" if sys.version_info < (3, 10) else 0)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@

@@ -1,0 +1,59 @@
+"""The code of the README and of the docs runs, and does what the text says."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import tacit
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(page):
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def run(page):
+    """Run the Python blocks of a page one after another, as a reader would; return the names."""
+    names = {"__name__": "page"}
+    for block in blocks(page):
+        exec(compile(block, str(page), "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda p: p.name)
+def test_code_runs(page, capsys):
+    names = run(page)
+    printed = capsys.readouterr().out
+    if page.name == "README.md":
+        at_data, outside, far_away = names["functions"].std(0).flatten().tolist()
+        assert at_data < 0.02 < 5 * at_data < outside < far_away
+        assert names["loss"] < 0.01
+    if page.name == "quickstart.md":
+        shown = re.findall(r"```text\n(.*?)```", page.read_text(), flags=re.DOTALL)
+        assert shown[0] in printed
+        accuracy = float(re.search(r"accuracy ([\d.]+)%", printed)[1])
+        assert accuracy > 94
+
+
+def test_the_readme_shows_the_thing_working_in_few_lines():
+    first = blocks(ROOT / "README.md")[0]
+    assert len([line for line in first.splitlines() if line.strip()]) <= 20
+
+
+def test_every_public_name_is_in_the_docs():
+    text = "\n".join(page.read_text() for page in PAGES)
+    assert [name for name in tacit.__all__ if name not in text] == []
+
+
+def test_the_readme_lists_every_module():
+    tree = (ROOT / "README.md").read_text().split("## The folders")[1]
+    package = Path(tacit.__file__).parent
+    parts = [
+        p.name
+        for p in package.iterdir()
+        if not p.name.startswith(("_", ".")) and p.name != "py.typed"
+    ]
+    assert [part for part in parts if part not in tree] == []
