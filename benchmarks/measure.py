@@ -34,13 +34,14 @@ def interleaved_seconds(
 
 
 def ratio(seconds: Mapping[str, list[float]], name: str, anchor: str) -> dict[str, float]:
-    """Return medians and the median of the ratios of neighbouring runs, with its quartiles."""
+    """Return medians, their ratio, and the quartiles of the ratios of neighbouring runs."""
+    ours, theirs = statistics.median(seconds[name]), statistics.median(seconds[anchor])
     pairs = [a / b for a, b in zip(seconds[name], seconds[anchor], strict=True)]
-    low, middle, high = statistics.quantiles(pairs, n=4)
+    low, _, high = statistics.quantiles(pairs, n=4)
     return {
-        "seconds": statistics.median(seconds[name]),
-        "anchor_seconds": statistics.median(seconds[anchor]),
-        "ratio": middle,
+        "seconds": ours,
+        "anchor_seconds": theirs,
+        "ratio": ours / theirs,
         "ratio_low": low,
         "ratio_high": high,
     }

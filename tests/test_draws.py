@@ -39,7 +39,7 @@ def test_each_group_has_its_own_draw(model, draws):
 @pytest.mark.parametrize("draws", [3, 5])
 def test_loop_and_vmap_agree(model, draws):
     vectorized = model(X, draws=draws, generator=generator())
-    model._call_stacked.vectorize = False
+    model._caller.vectorize = False
     assert_close(model(X, draws=draws, generator=generator()), vectorized)
 
 
@@ -155,4 +155,4 @@ def test_batch_norm_normalises_each_group_and_steps_its_statistics_once():
 def test_group_norm_needs_no_care():
     model = tacit.variational(cnn(lambda channels: nn.GroupNorm(2, channels)))
     assert model(torch.randn(9, 1, 8, 8), draws=4).shape == (9, 3)
-    assert model._call_stacked.vectorize
+    assert model._caller.vectorize

@@ -142,7 +142,7 @@ class TestVectorized:
 
     def test_loop_and_vmap_agree(self, model):
         vectorized = model(X, samples=4, generator=generator())
-        model._call_stacked.vectorize = False
+        model._caller.vectorize = False
         assert_close(model(X, samples=4, generator=generator()), vectorized)
 
     def test_a_module_that_vmap_cannot_run_falls_back(self):
@@ -152,12 +152,12 @@ class TestVectorized:
         for m, row in enumerate(output):
             one = {name: tensor[m] for name, tensor in weights.items()}
             assert_close(row, model(X[:, :3], weights=one))
-        assert not model._call_stacked.vectorize  # remembered: not tried again
+        assert not model._caller.vectorize  # remembered: not tried again
 
     def test_the_modules_own_error_is_shown_not_vmaps(self, model):
         with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
             model(X[:, :2], samples=3)
-        assert model._call_stacked.vectorize  # the module was not at fault
+        assert model._caller.vectorize  # the module was not at fault
         with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
             model(X, nonsense=1, samples=3)
 
@@ -201,7 +201,7 @@ class TestVectorized:
         before = copy.deepcopy(model.module[1].state_dict())
         model(torch.randn(8, 1, 8, 8), samples=3)
         assert_close(dict(model.module[1].state_dict()), dict(before))
-        assert model._call_stacked.vectorize
+        assert model._caller.vectorize
 
 
 class TestSignatures:
@@ -216,7 +216,7 @@ class TestSignatures:
     @pytest.mark.parametrize("vectorize", [True, False])
     def test_dict_inputs_and_dataclass_outputs(self, vectorize):
         model = tacit.variational(Structured())
-        model._call_stacked.vectorize = vectorize
+        model._caller.vectorize = vectorize
         output = model({"x": X[:, :3], "id": "a"}, samples=4, chunk_size=3)
         assert isinstance(output, Output)
         assert output.logits.shape == (4, 6, 2)

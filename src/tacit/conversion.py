@@ -10,7 +10,7 @@ from torch import nn
 
 from tacit import _checks
 from tacit._names import grow
-from tacit.functional import StackedCall, Weights
+from tacit.functional import Caller, Weights, tied_names
 from tacit.variational import Variational
 
 
@@ -64,14 +64,14 @@ class Ensemble(nn.Module):
         super().__init__()
         self.module = module
         self.weights = nn.Module()
-        self._call_stacked = StackedCall()
+        self._caller = Caller(tied_names(module))
         for name, stacked in weights.items():
             path, _, tensor = name.rpartition(".")
             grow(self.weights, path).register_buffer(tensor, stacked)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs of all networks, stacked."""
-        return self._call_stacked(self.module, dict(self.weights.named_buffers()), (args, kwargs))
+        return self._caller.many(self.module, dict(self.weights.named_buffers()), (args, kwargs))
 
 
 def _variational(model: Variational) -> Variational:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -23,31 +23,40 @@ Inputs: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments of a module's forward."""
 
 
-def call(module: nn.Module, weights: Weights, inputs: Inputs) -> Any:
-    """Call the module with one set of weights; tied parameters are replaced together."""
-    args, kwargs = inputs
-    return functional_call(module, dict(weights), args, kwargs)
-
-
 @dataclass
-class StackedCall:
-    """Calls a module with M sets of weights and stacks the M outputs.
+class Caller:
+    """Calls a module with weights in place of its own.
 
-    Vectorised with vmap where the module allows it: then only what depends on the weights is
-    computed M times, and the layers in front of the first random one once. Otherwise in a loop,
-    with the same result:
+    Many sets of weights at once are vectorised with vmap where the module allows it: then only what
+    depends on the weights is computed many times, and the layers in front of the first random one
+    once. Otherwise they run in a loop, with the same result:
 
-    - Norm layers that are updating running statistics: see `_call_in_loop`.
-    - Modules that vmap can't run, such as `.item()` in forward. Found out by trying, and
-      remembered.
+    - Norm layers that are updating running statistics: see `_in_loop`.
+    - Modules that vmap can't run, such as those with `.item()` in forward. That is found out by
+      trying, and remembered.
+
+    Args:
+        aliases: Name of a tied parameter -> its other names. Found once, by `tied_names`: to let
+            `functional_call` look for ties costs a walk over all parameters in every call.
+        vectorize: Whether to try vmap.
     """
 
-    vectorize: bool = field(default=True, init=False)
+    aliases: Mapping[str, tuple[str, ...]]
+    vectorize: bool = True
 
-    def __call__(
+    def one(self, module: nn.Module, weights: Weights, inputs: Inputs) -> Any:
+        """Call the module with one set of weights."""
+        args, kwargs = inputs
+        replaced = dict(weights)
+        for name, others in self.aliases.items():
+            if name in weights:
+                replaced.update(dict.fromkeys(others, weights[name]))
+        return functional_call(module, replaced, args, kwargs, tie_weights=False)
+
+    def many(
         self, module: nn.Module, weights: Weights, inputs: Inputs, *, cut: bool = False
     ) -> Any:
-        """Return the module's output with a leading dimension M in every tensor.
+        """Call the module with M sets of weights and stack the M outputs.
 
         Args:
             module: The module to call.
@@ -57,62 +66,75 @@ class StackedCall:
                 of weights. Tensors without dimensions are the same for all.
         """
         if not self.vectorize or _tracked_statistics(module):
-            return _call_in_loop(module, weights, inputs, cut)
+            return self._in_loop(module, weights, inputs, cut)
         try:
-            return _call_vectorized(module, weights, inputs, cut)
+            return self._vectorized(module, weights, inputs, cut)
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, TypeError):
             # Either vmap can't run this module, or the call itself is wrong; then the loop raises
             # the module's own error.
-            output = _call_in_loop(module, weights, inputs, cut)
+            output = self._in_loop(module, weights, inputs, cut)
             self.vectorize = False
             return output
 
+    def _vectorized(self, module: nn.Module, weights: Weights, inputs: Inputs, cut: bool) -> Any:
+        tensors = tensors_in(inputs)
+        structure: Any = None
 
-def _call_vectorized(module: nn.Module, weights: Weights, inputs: Inputs, cut: bool) -> Any:
-    tensors = tensors_in(inputs)
-    structure: Any = None
+        def call_flat(weights: Weights, *tensors: Tensor) -> tuple[Tensor, ...]:
+            # vmap takes and returns flat tensors only; what holds them is kept outside.
+            nonlocal structure
+            structure = self.one(module, weights, with_tensors(inputs, tensors))
+            return tuple(tensors_in(structure))
 
-    def call_flat(weights: Weights, *tensors: Tensor) -> tuple[Tensor, ...]:
-        # vmap takes and returns flat tensors only; what holds them is kept outside.
-        nonlocal structure
-        structure = call(module, weights, with_tensors(inputs, tensors))
-        return tuple(tensors_in(structure))
+        cuts = [0 if cut and tensor.ndim else None for tensor in tensors]
+        vectorized = vmap(call_flat, in_dims=(0, *cuts), randomness="different")
+        with nullcontext() if torch.compiler.is_compiling() else _no_fallback_warnings():
+            outputs = vectorized(dict(weights), *tensors)
+        return with_tensors(structure, outputs)
 
-    cuts = [0 if cut and tensor.ndim else None for tensor in tensors]
-    vectorized = vmap(call_flat, in_dims=(0, *cuts), randomness="different")
-    with nullcontext() if torch.compiler.is_compiling() else _no_fallback_warnings():
-        outputs = vectorized(weights, *tensors)
-    return with_tensors(structure, outputs)
+    def _in_loop(self, module: nn.Module, weights: Weights, inputs: Inputs, cut: bool) -> Any:
+        """Call the module once for each set of weights.
+
+        Running statistics take one step for all, not M: each of the M calls starts from the same
+        statistics, and afterwards they are the mean over the calls.
+        """
+        before = _tracked_statistics(module)
+        outputs, after = [], []
+        for m in range(len(next(iter(weights.values())))):
+            statistics = {name: buffer.clone() for name, buffer in before.items()}
+            one = {name: stacked[m] for name, stacked in weights.items()}
+            piece = _slice(inputs, m) if cut else inputs
+            outputs.append(self.one(module, one | statistics, piece))
+            after.append(statistics)
+        for name, buffer in before.items():
+            stacked = torch.stack([statistics[name] for statistics in after])
+            buffer.copy_(stacked.mean(0) if stacked.is_floating_point() else stacked[0])
+        return _join(torch.stack, outputs)
 
 
-@contextmanager
-def _no_fallback_warnings() -> Iterator[None]:
-    """Silence vmap where it has no batching rule: it loops over that one operator (attention)."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="There is a performance drop")
-        yield
+def tied_names(module: nn.Module) -> dict[str, tuple[str, ...]]:
+    """Return the names of parameters that have several -> the other names of each."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return {
+        name: tuple(other for other in same if other != name)
+        for same in names.values()
+        if len(same) > 1
+        for name in same
+    }
 
 
-def _call_in_loop(module: nn.Module, weights: Weights, inputs: Inputs, cut: bool) -> Any:
-    """Call the module once for each set of weights.
+def concatenate(outputs: list[Any]) -> Any:
+    """Join outputs of the same structure along the first dimension of their tensors."""
+    return outputs[0] if len(outputs) == 1 else _join(torch.cat, outputs)
 
-    Running statistics take one step per call of the model, not M: each of the M calls starts from
-    the same statistics, and afterwards they are the mean over the calls.
-    """
-    before = _tracked_statistics(module)
-    size = len(next(iter(weights.values())))
-    outputs, after = [], []
-    for m in range(size):
-        statistics = {name: buffer.clone() for name, buffer in before.items()}
-        one = {name: stacked[m] for name, stacked in weights.items()}
-        outputs.append(call(module, one | statistics, _slice(inputs, m) if cut else inputs))
-        after.append(statistics)
-    for name, buffer in before.items():
-        stacked = torch.stack([statistics[name] for statistics in after])
-        buffer.copy_(stacked.mean(0) if stacked.is_floating_point() else stacked[0])
-    return _join(torch.stack, outputs)
+
+def _join(function: Any, outputs: list[Any]) -> Any:
+    columns: Iterable[tuple[Tensor, ...]] = zip(*map(tensors_in, outputs), strict=True)
+    return with_tensors(outputs[0], [function(column) for column in columns])
 
 
 def _slice(inputs: Inputs, m: int) -> Inputs:
@@ -130,11 +152,9 @@ def _tracked_statistics(module: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def concatenate(outputs: list[Any]) -> Any:
-    """Join outputs of the same structure along the first dimension of their tensors."""
-    return outputs[0] if len(outputs) == 1 else _join(torch.cat, outputs)
-
-
-def _join(function: Any, outputs: list[Any]) -> Any:
-    columns: Iterable[tuple[Tensor, ...]] = zip(*map(tensors_in, outputs), strict=True)
-    return with_tensors(outputs[0], [function(column) for column in columns])
+@contextmanager
+def _no_fallback_warnings() -> Iterator[None]:
+    """Silence vmap where it has no batching rule: it loops over that one operator (attention)."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="There is a performance drop")
+        yield

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tacit._tree import map_tensors, tensors_in
-from tacit.functional import Inputs, StackedCall, Weights, concatenate
+from tacit.functional import Caller, Inputs, Weights, concatenate
 
 
 def batch_size(module: nn.Module, inputs: Inputs) -> int:
@@ -33,7 +33,7 @@ def batch_size(module: nn.Module, inputs: Inputs) -> int:
 
 
 def call_in_groups(
-    stacked_call: StackedCall, module: nn.Module, weights: Weights, inputs: Inputs, size: int
+    caller: Caller, module: nn.Module, weights: Weights, inputs: Inputs, size: int
 ) -> Any:
     """Call the module on a batch cut into K contiguous groups, one set of weights for each.
 
@@ -41,7 +41,7 @@ def call_in_groups(
     so at most two are needed. The result is in the order of the batch.
 
     Args:
-        stacked_call: Calls the module on groups of equal size.
+        caller: Calls the module on groups of equal size.
         module: The module to call.
         weights: K sets of weights, (K, *shape) each.
         inputs: Its arguments, B examples.
@@ -54,7 +54,7 @@ def call_in_groups(
         if first < last:
             some = {name: stacked[first:last] for name, stacked in weights.items()}
             piece = _cut(inputs, first * (small + 1), last - first, rows)
-            outputs.append(_merge(stacked_call(module, some, piece, cut=True), rows))
+            outputs.append(_merge(caller.many(module, some, piece, cut=True), rows))
     return concatenate(outputs)
 
 

@@ -14,7 +14,7 @@ from tacit import _checks
 from tacit._names import grow, join
 from tacit._tree import map_tensors
 from tacit.distribution import Distribution
-from tacit.functional import Inputs, StackedCall, Weights, call, concatenate
+from tacit.functional import Caller, Inputs, Weights, concatenate, tied_names
 from tacit.groups import batch_size, call_in_groups
 from tacit.noise import Gaussian, Noise
 from tacit.parametrization import initial_scales
@@ -104,7 +104,7 @@ class Variational(nn.Module):
         self.layers = tuple(layers)
         self.noise = noise
         self.draws = draws
-        self._call_stacked = StackedCall()
+        self._caller = Caller(tied_names(module))
         for layer in layers:
             owner, home = module.get_submodule(layer.name), grow(self.factors, layer.name)
             for name, factor in layer.factors.items():
@@ -261,12 +261,12 @@ class Variational(nn.Module):
         else:
             count = _checks.positive_integer("draws", draws)
         if count == 1:
-            return call(self.module, self.sample(generator=generator), inputs)
+            return self._caller.one(self.module, self.sample(generator=generator), inputs)
         size = batch_size(self.module, inputs)
         if count > size:
             raise ValueError(f"draws: at most one per example, {size}; received {count}.")
         weights = self.sample(count, generator=generator)
-        return call_in_groups(self._call_stacked, self.module, weights, inputs, size)
+        return call_in_groups(self._caller, self.module, weights, inputs, size)
 
     def _call_samples(
         self,
@@ -279,9 +279,7 @@ class Variational(nn.Module):
         distributions = self.distributions
         noise = _draw(distributions, (_checks.positive_integer("samples", samples),), generator)
         outputs = [
-            self._call_stacked(
-                self.module, self._weights(distributions, _rows(noise, rows)), inputs
-            )
+            self._caller.many(self.module, self._weights(distributions, _rows(noise, rows)), inputs)
             for rows in _chunks(samples, chunk_size)
         ]
         return concatenate(outputs)
@@ -289,10 +287,10 @@ class Variational(nn.Module):
     def _call_weights(self, weights: Weights, chunk_size: int | None, inputs: Inputs) -> Any:
         shape = self._leading_shape(weights)
         if not shape:
-            return call(self.module, weights, inputs)
+            return self._caller.one(self.module, weights, inputs)
         flat = {name: tensor.flatten(0, len(shape) - 1) for name, tensor in weights.items()}
         outputs = [
-            self._call_stacked(self.module, _rows(flat, rows), inputs)
+            self._caller.many(self.module, _rows(flat, rows), inputs)
             for rows in _chunks(math.prod(shape), chunk_size)
         ]
         return map_tensors(lambda tensor: tensor.unflatten(0, shape), concatenate(outputs))
