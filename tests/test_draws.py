@@ -8,7 +8,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import tacit
-from nets import Branching, Structured, TwoInputs, cnn, mlp
+from nets import Branching, Structured, TwoInputs, cnn, force_loop, mlp
 from tacit import LowRank
 
 X = torch.linspace(-1, 1, 40).reshape(10, 4)
@@ -39,7 +39,7 @@ def test_each_group_has_its_own_draw(model, draws):
 @pytest.mark.parametrize("draws", [3, 5])
 def test_loop_and_vmap_agree(model, draws):
     vectorized = model(X, draws=draws, generator=generator())
-    model._caller.vectorize = False
+    force_loop(model)
     assert_close(model(X, draws=draws, generator=generator()), vectorized)
 
 
@@ -125,29 +125,59 @@ def test_outputs_without_the_batch_are_refused(reduce):
 
 @pytest.mark.parametrize(
     "module",
-    [nn.LSTM(4, 4), nn.MultiheadAttention(4, 2), nn.GRU(4, 3)],
-    ids=lambda m: type(m).__name__,
+    [
+        nn.MultiheadAttention(4, 2),
+        nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8), 1, enable_nested_tensor=False),
+        nn.TransformerDecoderLayer(4, 2, 8),
+    ],
+    ids=lambda module: type(module).__name__,
 )
 def test_time_first_is_not_mistaken_for_the_batch(module):
     x = torch.randn(6, 2, 4)
-    inputs = (x, x, x) if isinstance(module, nn.MultiheadAttention) else (x,)
+    inputs = (x,) * {"MultiheadAttention": 3, "TransformerDecoderLayer": 2}.get(
+        type(module).__name__, 1
+    )
     model = tacit.variational(module)
     model(*inputs)
     with pytest.raises(ValueError, match=f"nn.{type(module).__name__} has batch_first=False"):
         model(*inputs, draws=2)
 
 
-def test_batch_norm_normalises_each_group_and_steps_its_statistics_once():
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_the_state_of_a_recurrent_layer_is_not_mistaken_for_the_batch(batch_first):
+    # h_n is (layers, batch, hidden): with two layers and groups of two it would look like a batch.
+    model = tacit.variational(nn.LSTM(4, 5, 2, batch_first=batch_first))
+    with pytest.raises(ValueError, match="the state that nn.LSTM returns"):
+        model(torch.randn(4, 4, 4), draws=2)
+
+
+def test_lists_with_one_entry_per_example_are_refused():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 3)
+
+        def forward(self, x, factors):
+            return self.linear(x) * torch.tensor(factors)[: len(x), None]
+
+    model = tacit.variational(Scaled())
+    assert model(X, list(range(10))).shape == (10, 3)
+    with pytest.raises(ValueError, match="a list with one entry for each of the 10 examples"):
+        model(X, list(range(10)), draws=2)
+
+
+@pytest.mark.parametrize("draws", [3, 5])
+def test_batch_norm_normalises_each_group_and_steps_its_statistics_once(draws):
     model = tacit.variational(cnn(nn.BatchNorm2d))
     x = torch.randn(12, 1, 8, 8)
-    weights = model.sample(3, generator=generator())
+    weights = model.sample(draws, generator=generator())
     reference = copy.deepcopy(model)
     outputs, means = [], []
-    for k, part in enumerate(x.tensor_split(3)):
+    for k, part in enumerate(x.tensor_split(draws)):
         one = copy.deepcopy(reference)
         outputs.append(one(part, weights={name: tensor[k] for name, tensor in weights.items()}))
         means.append(one.module[1].running_mean)
-    assert_close(model(x, draws=3, generator=generator()), torch.cat(outputs))
+    assert_close(model(x, draws=draws, generator=generator()), torch.cat(outputs))
     assert_close(model.module[1].running_mean, torch.stack(means).mean(0))
     assert model.module[1].num_batches_tracked == 1
 
@@ -155,4 +185,17 @@ def test_batch_norm_normalises_each_group_and_steps_its_statistics_once():
 def test_group_norm_needs_no_care():
     model = tacit.variational(cnn(lambda channels: nn.GroupNorm(2, channels)))
     assert model(torch.randn(9, 1, 8, 8), draws=4).shape == (9, 3)
-    assert model._caller.vectorize
+    assert not model._caller.obstacles
+
+
+def test_batch_norm_gets_two_examples_in_a_group_by_default():
+    net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+    model = tacit.variational(net, draws=8)
+    for size in (2, 3, 9, 16):
+        assert model(torch.randn(size, 4)).shape == (size, 2)
+    assert not model._caller.obstacles  # vectorised, statistics and all
+
+
+def test_an_empty_batch():
+    model = tacit.variational(mlp(4, 8, 3), draws=5)
+    assert model(X[:0]).shape == (0, 3)

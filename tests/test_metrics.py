@@ -42,3 +42,22 @@ def test_certainty_is_in_the_last_bin():
     log_probs = torch.tensor([[0.0, -math.inf], [0.0, -math.inf]])
     assert metrics.ece(log_probs, torch.tensor([0, 0])) == 0.0
     assert metrics.ece(log_probs, torch.tensor([0, 1])) == 0.5
+
+
+@pytest.mark.parametrize("metric", [metrics.accuracy, metrics.nll, metrics.ece])
+@pytest.mark.parametrize("shape", [(6, 1), (5,), (6, 3)])
+def test_labels_of_another_shape_are_refused(metric, shape):
+    log_probs = F.log_softmax(torch.randn(6, 3), -1)
+    with pytest.raises(ValueError, match=r"labels of shape \(B,\), received \(6, 3\) and"):
+        metric(log_probs, torch.zeros(shape, dtype=torch.long))
+
+
+def test_bins():
+    with pytest.raises(ValueError, match="bins: expected an integer of at least 1"):
+        metrics.ece(torch.tensor([[0.5, 0.5]]).log(), torch.tensor([0]), bins=0)
+
+
+@pytest.mark.parametrize("metric", [metrics.nll, metrics.ece])
+def test_logits_are_refused(metric):
+    with pytest.raises(ValueError, match="apply log_softmax to logits first"):
+        metric(torch.randn(6, 3), torch.zeros(6, dtype=torch.long))

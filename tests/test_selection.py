@@ -85,6 +85,29 @@ def test_weight_and_bias_can_have_distributions_of_their_own():
     }
 
 
+def test_what_a_name_leaves_over_has_a_label_of_its_own():
+    where = {"fc.weight": LowRank(2), "fc.*": LowRank(3)}
+    assert chosen(net(), where) == {"fc.weight": LowRank(2), "fc.bias": LowRank(3)}
+    assert set(tacit.variational(net(), where).sample()) == {"fc.weight", "fc.bias"}
+
+
+def test_default_finds_parametrized_layers():
+    norm = nn.utils.parametrizations.weight_norm
+    module = nn.Sequential(norm(nn.Linear(4, 4)), nn.Linear(4, 4), norm(nn.Linear(4, 2)))
+    assert list(chosen(module, None)) == ["0.parametrizations.weight", "2.parametrizations.weight"]
+    assert tacit.variational(module)(torch.randn(3, 4), samples=2).shape == (2, 3, 2)
+
+
+def test_default_leaves_out_what_is_tied_to_an_embedding():
+    assert list(chosen(Tied(), None)) == ["body"]
+
+
+@pytest.mark.parametrize("where", [{}, []])
+def test_choosing_nothing_is_refused(where):
+    with pytest.raises(ValueError, match="where: no layer is named. Layers with parameters: conv"):
+        tacit.variational(net(), where)
+
+
 def test_a_tied_parameter_has_one_distribution_whichever_name_is_used():
     assert list(select_layers(Tied(), {"head": LowRank(2)})[0].shapes) == ["weight", "bias"]
     by_glob = {l.label: list(l.shapes) for l in select_layers(Tied(), {"*e*d*": LowRank(2)})}  # noqa: E741

@@ -7,7 +7,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import tacit
-from nets import Bare, Branching, Output, Structured, Tied, TwoInputs, cnn, mlp
+from nets import Bare, Branching, Output, Structured, Tied, TwoInputs, cnn, force_loop, mlp
 from tacit import Diagonal, FullRank, Kronecker, LowRank, LowRankPlusDiagonal
 from tacit.variational import Variational
 
@@ -121,6 +121,15 @@ class TestSample:
         assert model(X, samples=3).shape == (3, 6, 2)
         assert model(X, draws=4).shape == (6, 2)
 
+    def test_the_scale_of_a_bias_does_not_depend_on_how_it_is_named(self):
+        for where in ({"": Diagonal()}, {"weight": Diagonal(), "bias": Diagonal()}):
+            model = tacit.variational(nn.Linear(100, 4), where)
+            assert_close(model.factors.bias, torch.full((4,), 0.1))
+
+    def test_scale_multiplies(self):
+        model = tacit.variational(nn.Linear(100, 4), {"": Diagonal(scale=0.5)})
+        assert_close(model.factors.weight, torch.full((4, 100), 0.05))
+
     def test_standard_deviation_of_a_weight_does_not_depend_on_the_rank(self):
         for rank in (1, 4, 16, 64):
             model = tacit.variational(
@@ -142,7 +151,7 @@ class TestVectorized:
 
     def test_loop_and_vmap_agree(self, model):
         vectorized = model(X, samples=4, generator=generator())
-        model._caller.vectorize = False
+        force_loop(model)
         assert_close(model(X, samples=4, generator=generator()), vectorized)
 
     def test_a_module_that_vmap_cannot_run_falls_back(self):
@@ -152,12 +161,12 @@ class TestVectorized:
         for m, row in enumerate(output):
             one = {name: tensor[m] for name, tensor in weights.items()}
             assert_close(row, model(X[:, :3], weights=one))
-        assert not model._caller.vectorize  # remembered: not tried again
+        assert model._caller.obstacles  # remembered: not tried again
 
     def test_the_modules_own_error_is_shown_not_vmaps(self, model):
         with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
             model(X[:, :2], samples=3)
-        assert model._caller.vectorize  # the module was not at fault
+        assert not model._caller.obstacles  # the module was not at fault
         with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
             model(X, nonsense=1, samples=3)
 
@@ -178,8 +187,11 @@ class TestVectorized:
         assert not torch.allclose(output[0], output[1])
         assert_close(model.eval()(X, samples=3), net(X).expand(3, 6, 2))
 
-    def test_batch_norm_in_train_mode(self):
+    @pytest.mark.parametrize("chunk_size", [None, 1, 2])
+    @pytest.mark.parametrize("loop", [False, True])
+    def test_batch_norm_in_train_mode(self, chunk_size, loop):
         model = tacit.variational(cnn(nn.BatchNorm2d))
+        force_loop(model, loop)
         x = torch.randn(8, 1, 8, 8)
         norm = model.module[1]
         weights = model.sample(3)
@@ -190,18 +202,28 @@ class TestVectorized:
             outputs.append(plain(x, weights=one))
             means.append(plain.module[1].running_mean)
             variances.append(plain.module[1].running_var)
-        assert_close(model(x, weights=weights), torch.stack(outputs))
+        output = model(x, weights=weights, chunk_size=chunk_size)
+        assert_close(output, torch.stack(outputs), atol=1e-5, rtol=1e-4)
         # One call is one step of the running statistics, by the mean over the functions.
         assert_close(norm.running_mean, torch.stack(means).mean(0))
         assert_close(norm.running_var, torch.stack(variances).mean(0))
         assert norm.num_batches_tracked == 1
+        assert bool(model._caller.obstacles) == loop
+
+    def test_batch_norm_with_a_cumulative_average(self):
+        # Its momentum is 1 / float(num_batches_tracked), which vmap can't do.
+        model = tacit.variational(cnn(lambda channels: nn.BatchNorm2d(channels, momentum=None)))
+        model(torch.randn(8, 1, 8, 8), samples=3)
+        assert model.module[1].num_batches_tracked == 1
+        assert model._caller.obstacles
+        assert "samples in train mode run in a loop, vmap can't: " in repr(model)
 
     def test_batch_norm_in_eval_mode_leaves_statistics_alone(self):
         model = tacit.variational(cnn(nn.BatchNorm2d)).eval()
         before = copy.deepcopy(model.module[1].state_dict())
         model(torch.randn(8, 1, 8, 8), samples=3)
         assert_close(dict(model.module[1].state_dict()), dict(before))
-        assert model._caller.vectorize
+        assert not model._caller.obstacles
 
 
 class TestSignatures:
@@ -216,7 +238,7 @@ class TestSignatures:
     @pytest.mark.parametrize("vectorize", [True, False])
     def test_dict_inputs_and_dataclass_outputs(self, vectorize):
         model = tacit.variational(Structured())
-        model._caller.vectorize = vectorize
+        force_loop(model, not vectorize)
         output = model({"x": X[:, :3], "id": "a"}, samples=4, chunk_size=3)
         assert isinstance(output, Output)
         assert output.logits.shape == (4, 6, 2)
@@ -229,6 +251,65 @@ class TestSignatures:
         model = tacit.variational(Structured(), {"last": LowRank(2)})
         output = model({"x": X[:, :3]}, samples=4)
         assert torch.equal(output.hidden[0][0], output.hidden[0][3])
+
+    def test_packed_sequences(self):
+        packed = nn.utils.rnn.pack_sequence([torch.randn(3, 4), torch.randn(2, 4)])
+
+        class Last(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.rnn = nn.GRU(4, 5)
+
+            def forward(self, packed):
+                return self.rnn(packed)[1]
+
+        assert tacit.variational(Last())(packed, samples=6).shape == (6, 1, 2, 5)
+
+    @pytest.mark.parametrize("returned", [torch.distributions.Normal, lambda y, s: object()])
+    def test_outputs_that_cannot_be_stacked_are_refused_by_name(self, returned):
+        class Opaque(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = nn.Linear(4, 3)
+
+            def forward(self, x):
+                return returned(self.linear(x), torch.ones(3))
+
+        model = tacit.variational(Opaque())
+        name = type(model(X)).__name__  # one draw may return anything
+        with pytest.raises(ValueError, match=f"module returned a {name}, which can't be stacked"):
+            model(X, samples=2)
+
+    def test_numbers_that_differ_between_samples_are_refused(self):
+        class Number(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = nn.Linear(4, 3)
+
+            def forward(self, x):
+                y = self.linear(x)
+                return y, y.sum().item()
+
+        with pytest.raises(ValueError, match="for two samples; let it return a tensor"):
+            tacit.variational(Number())(X, samples=2)
+
+    def test_a_module_that_replaces_its_buffer(self):
+        class Average(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = nn.Linear(4, 3)
+                self.register_buffer("average", torch.zeros(3))
+
+            def forward(self, x):
+                y = self.linear(x)
+                self.average = 0.9 * self.average + 0.1 * y.detach().mean(0)
+                return y
+
+        model = tacit.variational(Average())
+        assert model(X, samples=5).shape == (5, 6, 3)
+        assert model.module.average.shape == (3,)
+        assert torch.equal(model.eval()(X), model.module(X))
+        assert "forward replaces the buffer 'average'" in repr(model)
 
     def test_bare_parameters_are_random_too(self):
         model = tacit.variational(Bare(), {"token": LowRank(2), "gain": Diagonal()})
@@ -245,6 +326,37 @@ class TestSignatures:
             reference.head.bias.copy_(weights["head.bias"])
         assert_close(model(words, weights=weights), reference(words))
         assert len(list(model.parameters())) == len(list(model.module.parameters())) + 2
+
+    def test_a_layer_used_under_two_names_keeps_its_parameter(self):
+        shared = nn.Linear(4, 4)
+        for name in ("0", "2"):
+            model = tacit.variational(nn.Sequential(shared, nn.Tanh(), shared), {name: LowRank(2)})
+            mean = shared.weight
+            optimizer = torch.optim.SGD(model.param_groups(lr=0.1))
+            for kwargs in ({}, {"samples": 3}, {"draws": 2}, {}):
+                optimizer.zero_grad()
+                model(X, **kwargs).sum().backward()
+                optimizer.step()
+                assert shared.weight is mean
+            weights = model.sample()
+            by_hand = copy.deepcopy(shared)
+            with torch.no_grad():
+                by_hand.weight.copy_(weights[f"{name}.weight"])
+                by_hand.bias.copy_(weights[f"{name}.bias"])
+            assert_close(model(X, weights=weights), by_hand(by_hand(X).tanh()))
+
+    def test_parameters_and_modules_tied_at_once(self):
+        shared, other = nn.Linear(4, 4), nn.Linear(4, 4)
+        other.weight = shared.weight
+        model = tacit.variational(nn.Sequential(shared, other, shared), {"*": LowRank(2)})
+        means = list(model.module.parameters())
+        weights = model.sample()
+        assert set(weights) == {"0.weight", "0.bias", "1.bias"}
+        model(X, weights=weights)
+        assert all(a is b for a, b in zip(means, model.module.parameters(), strict=True))
+        W, a, b = weights["0.weight"], weights["0.bias"], weights["1.bias"]
+        expected = ((X @ W.T + a) @ W.T + b) @ W.T + a
+        assert_close(model(X, weights=weights), expected)
 
 
 class TestState:
@@ -359,8 +471,18 @@ class TestBadInput:
             tacit.variational("net")
 
     def test_variational_twice(self, model):
-        with pytest.raises(TypeError, match="variational already; wrap its .module"):
-            tacit.variational(model)
+        for module in (model, nn.Sequential(model, nn.Linear(3, 2))):
+            with pytest.raises(TypeError, match="the module is variational already, or has a part"):
+                tacit.variational(module)
+
+    @pytest.mark.parametrize("name", ["samples", "draws", "weights", "chunk_size", "generator"])
+    def test_a_forward_with_an_argument_of_ours(self, name):
+        namespace = {}
+        exec(f"def forward(self, x, {name}=None): return self.linear(x)", namespace)
+        module = type("Clash", (nn.Module,), {"forward": namespace["forward"]})()
+        module.linear = nn.Linear(4, 3)
+        with pytest.raises(ValueError, match=f"Clash.forward has an argument named {name}"):
+            tacit.variational(module)
 
     @pytest.mark.parametrize("noise", ["gaussian", torch.randn, tacit.noise.Gaussian])
     def test_not_a_noise(self, noise):
@@ -410,6 +532,12 @@ class TestBadInput:
             ValueError, match=r"'0.weight' of shape \(2, 8, 4\), received \(2, 9, 4\)"
         ):
             model(X, weights=wider.sample(2))
+
+    def test_weights_that_are_no_dict_or_come_with_a_generator(self, model):
+        with pytest.raises(ValueError, match="expected a sample of this model.*received Tensor"):
+            model(X, weights=torch.ones(3))
+        with pytest.raises(ValueError, match="weights and generator exclude each other"):
+            model(X, weights=model.sample(), generator=generator())
 
     def test_weights_with_different_leading_shapes(self, model):
         weights = {**model.sample(2), "3.bias": model.sample(3)["3.bias"]}

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from numbers import Integral, Real
 
 
 def positive_integer(name: str, value: object) -> int:
     """Return `value` if it is an integer of at least 1; `True` is not a number here."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name}: expected an integer of at least 1, received {value!r}.")
     if value < 1:
         raise ValueError(f"{name}: expected an integer of at least 1, received {value}.")
-    return value
+    return int(value)
 
 
 def positive_number(name: str, value: object, *, above: float = 0.0) -> float:
     """Return `value` if it is a finite number greater than `above`."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name}: expected a number above {above:g}, received {value!r}.")
-    if not above < value < math.inf:
+    if not above < float(value) < math.inf:
         raise ValueError(f"{name}: expected a number above {above:g}, received {value!r}.")
     return float(value)
 
 
-def sample_shape(name: str, value: int | tuple[int, ...]) -> tuple[int, ...]:
+def sample_shape(name: str, value: int | Sequence[int]) -> tuple[int, ...]:
     """Return the shape `value` stands for: an integer M is the shape (M,)."""
-    sizes = value if isinstance(value, tuple) else (value,)
+    sizes = value if isinstance(value, Sequence) else (value,)
     return tuple(positive_integer(name, size) for size in sizes)

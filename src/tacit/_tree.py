@@ -4,33 +4,46 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import enum
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+# What an output may hold beside tensors: things that are the same for every sample.
+PLAIN = (str, bytes, bool, int, float, complex, enum.Enum, torch.dtype, torch.device)
 
-def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
-    """Return a copy of `tree` with every tensor replaced by `function(tensor)`.
 
-    Containers known to PyTorch's pytrees are entered, dataclasses too; any other leaf is kept.
+def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Return a copy of `tree` with every leaf replaced by `function(leaf)`.
+
+    Containers known to PyTorch's pytrees are entered, dataclasses too; all else is a leaf.
     """
 
     def visit(leaf: Any) -> Any:
-        if isinstance(leaf, Tensor):
-            return function(leaf)
         if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
             return _map_fields(function, leaf)
-        return leaf
+        return function(leaf)
 
     return tree_map(visit, tree)
 
 
+def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
+    """Return a copy of `tree` with every tensor replaced by `function(tensor)`."""
+    return map_leaves(lambda leaf: function(leaf) if isinstance(leaf, Tensor) else leaf, tree)
+
+
 def tensors_in(tree: Any) -> list[Tensor]:
     """Return the tensors of `tree`, in the order in which `map_tensors` visits them."""
-    found: list[Tensor] = []
-    map_tensors(found.append, tree)
+    return [leaf for leaf in leaves_in(tree) if isinstance(leaf, Tensor)]
+
+
+def leaves_in(tree: Any) -> list[Any]:
+    """Return the leaves of `tree`, in order."""
+    found: list[Any] = []
+    map_leaves(found.append, tree)
     return found
 
 
@@ -40,10 +53,34 @@ def with_tensors(tree: Any, tensors: Iterable[Tensor]) -> Any:
     return map_tensors(lambda _: next(replacements), tree)
 
 
-def _map_fields(function: Callable[[Tensor], Any], instance: Any) -> Any:
+def check_stackable(output: Any, like: Any = None) -> None:
+    """Raise ValueError if an output can't be stacked with those of other samples.
+
+    Args:
+        output: The output. Beside tensors it may hold plain values.
+        like: Another sample's output, whose plain values must be the same.
+    """
+    leaves = leaves_in(output)
+    for leaf, other in zip(leaves, leaves if like is None else leaves_in(like), strict=True):
+        if isinstance(leaf, Tensor) or leaf is None:
+            continue
+        if not isinstance(leaf, PLAIN):
+            raise ValueError(
+                f"The module returned a {type(leaf).__name__}, which can't be stacked; "
+                "let it return tensors in tuples, dicts or dataclasses. (A Hugging Face model "
+                "takes use_cache=False.)"
+            )
+        if leaf != other:
+            raise ValueError(
+                f"The module returned the values {other!r} and {leaf!r} for two samples; "
+                "let it return a tensor."
+            )
+
+
+def _map_fields(function: Callable[[Any], Any], instance: Any) -> Any:
     # Set on a shallow copy: works for frozen dataclasses and for those with their own __init__.
     result = copy.copy(instance)
     for field in dataclasses.fields(instance):
-        value = map_tensors(function, getattr(instance, field.name))
+        value = map_leaves(function, getattr(instance, field.name))
         object.__setattr__(result, field.name, value)
     return result

@@ -29,7 +29,7 @@ def deterministic(model: Variational) -> nn.Module:
 def ensemble(
     model: Variational, samples: int = 32, *, generator: torch.Generator | None = None
 ) -> Ensemble:
-    """Return a plain module that holds sampled networks, for use or export without this package.
+    """Return a module that holds sampled networks: no randomness, fit for `torch.export`.
 
     Args:
         model: The model to draw from.
@@ -38,7 +38,8 @@ def ensemble(
 
     Returns:
         A module that takes the wrapped module's arguments and returns its output with a leading
-        dimension M in every tensor. Only the random parameters are stored M times.
+        dimension M in every tensor. Only the random parameters are stored M times. Nothing in it
+        is trained.
 
     Example:
         >>> import tacit, torch
@@ -68,10 +69,13 @@ class Ensemble(nn.Module):
         for name, stacked in weights.items():
             path, _, tensor = name.rpartition(".")
             grow(self.weights, path).register_buffer(tensor, stacked)
+        self.requires_grad_(False)
+        self.train(module.training)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs of all networks, stacked."""
-        return self._caller.many(self.module, dict(self.weights.named_buffers()), (args, kwargs))
+        weights = dict(self.weights.named_buffers())
+        return self._caller.many(self.module, [(weights, (args, kwargs))])[0]
 
 
 def _variational(model: Variational) -> Variational:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import torch
@@ -14,7 +14,7 @@ from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _NormBase
 
 from tacit._names import join
-from tacit._tree import map_tensors, tensors_in, with_tensors
+from tacit._tree import check_stackable, map_tensors, tensors_in, with_tensors
 
 Weights: TypeAlias = Mapping[str, Tensor]
 """Parameters' names in the module -> tensors that take their place, perhaps stacked."""
@@ -29,20 +29,18 @@ class Caller:
 
     Many sets of weights at once are vectorised with vmap where the module allows it: then only what
     depends on the weights is computed many times, and the layers in front of the first random one
-    once. Otherwise they run in a loop, with the same result:
-
-    - Norm layers that are updating running statistics: see `_in_loop`.
-    - Modules that vmap can't run, such as those with `.item()` in forward. That is found out by
-      trying, and remembered.
+    once. A module that vmap can't run, such as one with `.item()` in forward, runs in a loop with
+    the same result. That is found out by trying, and remembered for the same kind of call.
 
     Args:
-        aliases: Name of a tied parameter -> its other names. Found once, by `tied_names`: to let
-            `functional_call` look for ties costs a walk over all parameters in every call.
-        vectorize: Whether to try vmap.
+        aliases: Name of a tied parameter -> its names in other layers, from `tied_names`. To let
+            `functional_call` look for ties walks over all parameters in every call: 44 of 70
+            microseconds for the 10 parameters of a LeNet-5.
+        obstacles: Why a kind of call runs in a loop: (cut, train mode) -> reason.
     """
 
     aliases: Mapping[str, tuple[str, ...]]
-    vectorize: bool = True
+    obstacles: dict[tuple[bool, bool], str] = field(default_factory=dict)
 
     def one(self, module: nn.Module, weights: Weights, inputs: Inputs) -> Any:
         """Call the module with one set of weights."""
@@ -54,77 +52,120 @@ class Caller:
         return functional_call(module, replaced, args, kwargs, tie_weights=False)
 
     def many(
-        self, module: nn.Module, weights: Weights, inputs: Inputs, *, cut: bool = False
-    ) -> Any:
-        """Call the module with M sets of weights and stack the M outputs.
+        self, module: nn.Module, pieces: Iterable[tuple[Weights, Inputs]], *, cut: bool = False
+    ) -> list[Any]:
+        """Call the module with M sets of weights for each piece and stack the M outputs.
+
+        Running statistics of norm layers take one step for all pieces together: every set of
+        weights starts from the same statistics, and afterwards they are the mean over the sets.
 
         Args:
             module: The module to call.
-            weights: Stacked weights, (M, *shape) each.
-            inputs: The arguments: the same for all sets of weights.
+            pieces: Pairs of stacked weights, (M, *shape) each, and arguments. M may differ.
             cut: The tensors of the arguments have a leading dimension M too, one slice for each set
                 of weights. Tensors without dimensions are the same for all.
+
+        Returns:
+            For each piece the module's output with a leading dimension M in every tensor.
         """
-        if not self.vectorize or _tracked_statistics(module):
-            return self._in_loop(module, weights, inputs, cut)
-        try:
-            return self._vectorized(module, weights, inputs, cut)
-        except torch.OutOfMemoryError:
-            raise
-        except (RuntimeError, TypeError):
-            # Either vmap can't run this module, or the call itself is wrong; then the loop raises
-            # the module's own error.
-            output = self._in_loop(module, weights, inputs, cut)
-            self.vectorize = False
-            return output
-
-    def _vectorized(self, module: nn.Module, weights: Weights, inputs: Inputs, cut: bool) -> Any:
-        tensors = tensors_in(inputs)
-        structure: Any = None
-
-        def call_flat(weights: Weights, *tensors: Tensor) -> tuple[Tensor, ...]:
-            # vmap takes and returns flat tensors only; what holds them is kept outside.
-            nonlocal structure
-            structure = self.one(module, weights, with_tensors(inputs, tensors))
-            return tuple(tensors_in(structure))
-
-        cuts = [0 if cut and tensor.ndim else None for tensor in tensors]
-        vectorized = vmap(call_flat, in_dims=(0, *cuts), randomness="different")
-        with nullcontext() if torch.compiler.is_compiling() else _no_fallback_warnings():
-            outputs = vectorized(dict(weights), *tensors)
-        return with_tensors(structure, outputs)
-
-    def _in_loop(self, module: nn.Module, weights: Weights, inputs: Inputs, cut: bool) -> Any:
-        """Call the module once for each set of weights.
-
-        Running statistics take one step for all, not M: each of the M calls starts from the same
-        statistics, and afterwards they are the mean over the calls.
-        """
-        before = _tracked_statistics(module)
-        outputs, after = [], []
-        for m in range(len(next(iter(weights.values())))):
-            statistics = {name: buffer.clone() for name, buffer in before.items()}
-            one = {name: stacked[m] for name, stacked in weights.items()}
-            piece = _slice(inputs, m) if cut else inputs
-            outputs.append(self.one(module, one | statistics, piece))
+        before, after, outputs = tracked_statistics(module), [], []
+        for weights, inputs in pieces:
+            output, statistics = self._piece(module, weights, before, inputs, cut)
+            outputs.append(output)
             after.append(statistics)
         for name, buffer in before.items():
-            stacked = torch.stack([statistics[name] for statistics in after])
+            stacked = torch.cat([statistics[name] for statistics in after])
             buffer.copy_(stacked.mean(0) if stacked.is_floating_point() else stacked[0])
-        return _join(torch.stack, outputs)
+        return outputs
+
+    def _piece(
+        self, module: nn.Module, weights: Weights, before: Weights, inputs: Inputs, cut: bool
+    ) -> tuple[Any, Weights]:
+        statistics = _repeat(before, weights)
+        kind = (cut, module.training)
+        if kind not in self.obstacles:
+            try:
+                return self._vectorized(module, {**weights, **statistics}, inputs, cut), statistics
+            except torch.OutOfMemoryError:
+                raise
+            except (RuntimeError, TypeError) as error:
+                # Either vmap can't run this module, or the call itself is wrong; then the loop
+                # raises the module's own error.
+                statistics = _repeat(before, weights)
+                output = self._in_loop(module, {**weights, **statistics}, inputs, cut)
+                self.obstacles[kind] = str(error).partition("\n")[0]
+                return output, statistics
+        return self._in_loop(module, {**weights, **statistics}, inputs, cut), statistics
+
+    def _vectorized(self, module: nn.Module, state: Weights, inputs: Inputs, cut: bool) -> Any:
+        tensors = tensors_in(inputs) if cut else []
+        structure: Any = None
+
+        def call_flat(state: Weights, *tensors: Tensor) -> tuple[Tensor, ...]:
+            # vmap takes and returns flat tensors only; what holds them is kept outside.
+            nonlocal structure
+            structure = self.one(module, state, with_tensors(inputs, tensors) if cut else inputs)
+            return tuple(tensors_in(structure))
+
+        dims = (0, *(0 if tensor.ndim else None for tensor in tensors))
+        vectorized = vmap(call_flat, in_dims=dims, randomness="different")
+        quiet = nullcontext() if torch.compiler.is_dynamo_compiling() else _no_fallback_warnings()
+        with quiet, _buffers_stay(module):
+            outputs = vectorized(dict(state), *tensors)
+        check_stackable(structure)
+        return with_tensors(structure, outputs)
+
+    def _in_loop(self, module: nn.Module, state: Weights, inputs: Inputs, cut: bool) -> Any:
+        outputs = []
+        for m in range(_count(state)):
+            one = {name: stacked[m] for name, stacked in state.items()}
+            outputs.append(self.one(module, one, _slice(inputs, m) if cut else inputs))
+        return stack(outputs)
 
 
 def tied_names(module: nn.Module) -> dict[str, tuple[str, ...]]:
-    """Return the names of parameters that have several -> the other names of each."""
-    names: dict[int, list[str]] = {}
-    for name, parameter in module.named_parameters(remove_duplicate=False):
-        names.setdefault(id(parameter), []).append(name)
+    """Return each name of a tied parameter -> its names in the other layers that have it.
+
+    One name for each layer: to replace a parameter of the same layer twice, under two names of the
+    layer, would leave the first replacement in the layer when both are taken back.
+    """
+    places: dict[int, dict[tuple[int, str], list[str]]] = {}
+    for path, layer in module.named_modules(remove_duplicate=False):
+        for tensor, parameter in layer.named_parameters(recurse=False):
+            same_layer = places.setdefault(id(parameter), {}).setdefault((id(layer), tensor), [])
+            same_layer.append(join(path, tensor))
     return {
-        name: tuple(other for other in same if other != name)
-        for same in names.values()
-        if len(same) > 1
-        for name in same
+        name: tuple(others[0] for other, others in layers.items() if other != place)
+        for layers in places.values()
+        if len(layers) > 1
+        for place, names in layers.items()
+        for name in names
     }
+
+
+def tracked_statistics(module: nn.Module) -> dict[str, Tensor]:
+    """Return the buffers of the norm layers that update running statistics now, by name."""
+    return {
+        join(name, key): buffer
+        for name, layer in module.named_modules()
+        if isinstance(layer, _NormBase) and layer.training and layer.track_running_stats
+        for key, buffer in layer.named_buffers(recurse=False)
+    }
+
+
+def chunks(stacked: Weights, chunk_size: int | None) -> Iterator[dict[str, Tensor]]:
+    """Yield stacked tensors in pieces of at most `chunk_size` along their first dimension."""
+    size = _count(stacked)
+    step = size if chunk_size is None else chunk_size
+    for start in range(0, size, step):
+        yield {name: tensor[start : start + step] for name, tensor in stacked.items()}
+
+
+def stack(outputs: list[Any]) -> Any:
+    """Join outputs of the same structure along a new first dimension of their tensors."""
+    for output in outputs:
+        check_stackable(output, like=outputs[0])
+    return _join(torch.stack, outputs)
 
 
 def concatenate(outputs: list[Any]) -> Any:
@@ -137,19 +178,32 @@ def _join(function: Any, outputs: list[Any]) -> Any:
     return with_tensors(outputs[0], [function(column) for column in columns])
 
 
+def _count(stacked: Weights) -> int:
+    return len(next(iter(stacked.values())))
+
+
+def _repeat(buffers: Weights, weights: Weights) -> dict[str, Tensor]:
+    size = _count(weights)
+    return {name: value.expand(size, *value.shape).clone() for name, value in buffers.items()}
+
+
 def _slice(inputs: Inputs, m: int) -> Inputs:
     sliced: Inputs = map_tensors(lambda tensor: tensor[m] if tensor.ndim else tensor, inputs)
     return sliced
 
 
-def _tracked_statistics(module: nn.Module) -> dict[str, Tensor]:
-    """Return the buffers of the norm layers that update running statistics now, by name."""
-    return {
-        join(name, key): buffer
-        for name, layer in module.named_modules()
-        if isinstance(layer, _NormBase) and layer.training and layer.track_running_stats
-        for key, buffer in layer.named_buffers(recurse=False)
-    }
+@contextmanager
+def _buffers_stay(module: nn.Module) -> Iterator[None]:
+    """Put back buffers that forward replaced by batched tensors, and raise: then it must loop."""
+    before = dict(module.named_buffers())
+    yield
+    after = dict(module.named_buffers())
+    replaced = [name for name, buffer in after.items() if before.get(name) is not buffer]
+    for name in replaced:
+        path, _, key = name.rpartition(".")
+        setattr(module.get_submodule(path), key, before.get(name))
+    if replaced:
+        raise RuntimeError(f"forward replaces the buffer {replaced[0]!r}")
 
 
 @contextmanager

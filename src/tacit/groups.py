@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,14 +15,9 @@ def batch_size(module: nn.Module, inputs: Inputs) -> int:
     """Return the batch size B: the common first dimension of the tensors among the inputs.
 
     Raises:
-        ValueError: If the tensors have no common first dimension, or if it is not the batch.
+        ValueError: If the inputs have no common first dimension, or if it is not the batch.
     """
-    recurrent_or_attention = nn.RNNBase | nn.MultiheadAttention | nn.Transformer
-    if isinstance(module, recurrent_or_attention) and not module.batch_first:
-        raise ValueError(
-            f"draws: the batch must be the first dimension of every input, but this "
-            f"nn.{type(module).__name__} has batch_first=False."
-        )
+    _check_batch_first(module)
     shapes = [tuple(tensor.shape) for tensor in tensors_in(inputs) if tensor.ndim]
     if len({shape[0] for shape in shapes}) != 1:
         received = ", ".join(map(str, shapes)) or "none"
@@ -29,7 +25,15 @@ def batch_size(module: nn.Module, inputs: Inputs) -> int:
             "draws: expected tensor inputs that all have the batch as their first dimension; "
             f"received shapes: {received}."
         )
-    return shapes[0][0]
+    size: int = shapes[0][0]
+    args, kwargs = inputs
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, list | tuple) and len(value) == size and not tensors_in(value):
+            raise ValueError(
+                f"draws: a {type(value).__name__} with one entry for each of the {size} examples "
+                "can't be cut into groups; pass a tensor."
+            )
+    return size
 
 
 def call_in_groups(
@@ -47,22 +51,29 @@ def call_in_groups(
         inputs: Its arguments, B examples.
         size: The batch size B, at least K.
     """
-    count = len(next(iter(weights.values())))
-    small, larger = divmod(size, count)
-    outputs = []
-    for first, last, rows in ((0, larger, small + 1), (larger, count, small)):
-        if first < last:
-            some = {name: stacked[first:last] for name, stacked in weights.items()}
-            piece = _cut(inputs, first * (small + 1), last - first, rows)
-            outputs.append(_merge(caller.many(module, some, piece, cut=True), rows))
-    return concatenate(outputs)
+    rows, larger = divmod(size, len(next(iter(weights.values()))))
+    sizes = ([rows + 1] if larger else []) + [rows]
+    outputs = caller.many(module, _pieces(weights, inputs, larger, rows), cut=True)
+    return concatenate([_merge(o, n) for o, n in zip(outputs, sizes, strict=True)])
 
 
-def _cut(inputs: Inputs, start: int, groups: int, rows: int) -> Inputs:
+def _pieces(
+    weights: Weights, inputs: Inputs, larger: int, rows: int
+) -> Iterator[tuple[Weights, Inputs]]:
+    """Yield the first `larger` groups, of rows + 1 examples, and the others, of `rows`."""
+    split = larger * (rows + 1)
+    if larger:
+        first = {name: stacked[:larger] for name, stacked in weights.items()}
+        yield first, _cut(inputs, slice(None, split), rows + 1)
+    rest = {name: stacked[larger:] for name, stacked in weights.items()}
+    yield rest, _cut(inputs, slice(split, None), rows)
+
+
+def _cut(inputs: Inputs, part: slice, rows: int) -> Inputs:
     def cut(tensor: Tensor) -> Tensor:
         if not tensor.ndim:
             return tensor
-        return tensor[start : start + groups * rows].reshape(groups, rows, *tensor.shape[1:])
+        return tensor[part].reshape(-1, rows, *tensor.shape[1:])
 
     pieces: Inputs = map_tensors(cut, inputs)
     return pieces
@@ -73,8 +84,24 @@ def _merge(output: Any, rows: int) -> Any:
         if tensor.ndim < 2 or tensor.shape[1] != rows:
             raise ValueError(
                 "draws: expected outputs whose first dimension is the batch; for a group of "
-                f"{rows} examples the module returned the shape {tuple(tensor.shape[1:])}."
+                f"{rows} examples the module returned the shape {tuple(tensor.shape[1:])}. Compute "
+                "a loss outside the module, or use draws=1."
             )
         return tensor.flatten(0, 1)
 
     return map_tensors(merge, output)
+
+
+def _check_batch_first(module: nn.Module) -> None:
+    """Refuse PyTorch's own sequence modules where the first dimension is not the batch."""
+    name = f"nn.{type(module).__name__}"
+    if isinstance(module, nn.RNNBase):
+        raise ValueError(f"draws: the state that {name} returns doesn't have the batch first.")
+    if not type(module).__module__.startswith("torch.nn."):
+        return  # a module of the user's own may turn its inputs around
+    for layer in module.modules():
+        if isinstance(layer, nn.RNNBase | nn.MultiheadAttention) and not layer.batch_first:
+            raise ValueError(
+                f"draws: the batch must be the first dimension, but this {name} has "
+                "batch_first=False."
+            )

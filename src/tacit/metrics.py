@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tacit import _checks
+
 
 def accuracy(log_probs: Tensor, labels: Tensor) -> float:
     """Return the share of examples whose most probable class is the label.
@@ -19,6 +21,7 @@ def accuracy(log_probs: Tensor, labels: Tensor) -> float:
         >>> accuracy(torch.tensor([[0.9, 0.1], [0.2, 0.8]]).log(), torch.tensor([0, 0]))
         0.5
     """
+    _check(log_probs, labels)
     return (log_probs.argmax(-1) == labels).double().mean().item()
 
 
@@ -34,6 +37,8 @@ def nll(log_probs: Tensor, labels: Tensor) -> float:
         >>> round(nll(torch.tensor([[0.5, 0.5]]).log(), torch.tensor([0])), 4)  # log 2
         0.6931
     """
+    _check(log_probs, labels)
+    _check_normalised(log_probs)
     return F.nll_loss(log_probs.double(), labels).item()
 
 
@@ -54,9 +59,26 @@ def ece(log_probs: Tensor, labels: Tensor, bins: int = 15) -> float:
         >>> round(ece(probs.log(), torch.tensor([0, 1])), 4)  # confidence 0.9, accuracy 0.5
         0.4
     """
+    _check(log_probs, labels)
+    _check_normalised(log_probs)
+    _checks.positive_integer("bins", bins)
     confidence, predicted = log_probs.double().exp().max(-1)
     right = (predicted == labels).double()
     bin_of = (confidence * bins).ceil().long().clamp(1, bins) - 1
     gap = torch.zeros(bins, dtype=torch.float64, device=confidence.device)
     gap.index_add_(0, bin_of, right - confidence)
     return gap.abs().sum().item() / len(labels)
+
+
+def _check(log_probs: Tensor, labels: Tensor) -> None:
+    # Comparing (B,) with (B, 1) would silently compare every pair of examples.
+    if log_probs.ndim != 2 or labels.shape != log_probs.shape[:1] or not len(labels):
+        raise ValueError(
+            "expected log-probabilities of shape (B, C) and labels of shape (B,), received "
+            f"{tuple(log_probs.shape)} and {tuple(labels.shape)}."
+        )
+
+
+def _check_normalised(log_probs: Tensor) -> None:
+    if log_probs.double().logsumexp(-1).abs().max() > 1e-2:
+        raise ValueError("expected log-probabilities: apply log_softmax to logits first.")

@@ -28,4 +28,4 @@ def initial_scales(shapes: Mapping[str, torch.Size]) -> dict[str, float]:
     for name, shape in shapes.items():
         if name not in fans:
             fans[name] = math.prod(shape) if widest is None else widest
-    return {name: fans[name] ** -0.5 for name in shapes}
+    return {name: max(1, fans[name]) ** -0.5 for name in shapes}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
@@ -53,6 +53,9 @@ def select_layers(module: nn.Module, where: Where, rank: int | None = None) -> l
     Raises:
         ValueError: If a name matches nothing, a parameter is claimed twice or can't be random.
     """
+    for name, parameter in module.named_parameters():
+        if is_lazy(parameter):
+            raise ValueError(f"{name!r} is not initialized yet: run one batch through the module.")
     layers = {
         name: own
         for name, layer in module.named_modules(remove_duplicate=False)
@@ -61,6 +64,8 @@ def select_layers(module: nn.Module, where: Where, rank: int | None = None) -> l
     if not layers:
         raise ValueError(f"variational: {type(module).__name__} has no parameters.")
     chosen = _first_and_last(module, layers, rank) if where is None else _as_mapping(where, rank)
+    if not chosen:
+        raise ValueError(f"where: no layer is named. {_listing(layers)}")
     order = list(layers)
     claims = sorted(_claims(module, layers, chosen), key=lambda claim: order.index(claim.layer))
     return [_random_layer(claim, layers[claim.layer], chosen[claim.pattern]) for claim in claims]
@@ -71,6 +76,8 @@ def _as_mapping(where: Where, rank: int | None) -> Mapping[str, Covariance]:
         if rank is not None:
             raise ValueError("variational: rank= goes with a list of names; a dict says it itself.")
         for pattern, covariance in where.items():
+            if not isinstance(pattern, str):
+                raise TypeError(f"where: expected the name of a layer, received {pattern!r}.")
             if not isinstance(covariance, Covariance):
                 raise TypeError(
                     f"where[{pattern!r}]: expected a covariance such as tacit.LowRank(10), "
@@ -91,14 +98,21 @@ def _first_and_last(
 ) -> Mapping[str, Covariance]:
     """Return the paper's recipe: low rank in the first and in the last layer.
 
-    By position in the module, among the layers with a weight matrix. Embeddings are left out: their
-    factors would multiply the size of a language model.
+    By position in the module, among the layers with a weight matrix. Embeddings and what is tied to
+    them are left out: their factors would multiply the size of a language model.
     """
+    embeddings = {
+        id(layer.weight)
+        for layer in module.modules()
+        if isinstance(layer, nn.Embedding | nn.EmbeddingBag)
+    }
     names = [
         name
         for name, own in layers.items()
-        if not isinstance(module.get_submodule(name), nn.Embedding | nn.EmbeddingBag)
-        and any("weight" in tensor and value.ndim > 1 for tensor, value in own.items())
+        if any(
+            "weight" in join(name, tensor) and value.ndim > 1 and id(value) not in embeddings
+            for tensor, value in own.items()
+        )
     ] or list(layers)
     first, last = names[0], names[-1]
     if rank is not None:
@@ -122,8 +136,9 @@ class _Claim:
 
     pattern: str
     layer: str
-    label: str
     tensors: list[str]
+    whole: bool  # the pattern matches the layer, not parameters of it
+    label: str = ""
 
 
 def _claims(module: nn.Module, layers: Layers, chosen: Mapping[str, Covariance]) -> list[_Claim]:
@@ -141,7 +156,8 @@ def _claims(module: nn.Module, layers: Layers, chosen: Mapping[str, Covariance])
                 else:
                     _check_second_claim(owner, (name, pattern), chosen)
             if free:
-                claims.append(_Claim(pattern, claim.layer, claim.label, free))
+                label = claim.layer if claim.whole else join(claim.layer, free[0])
+                claims.append(replace(claim, tensors=free, label=label))
     return claims
 
 
@@ -163,7 +179,7 @@ def _check_second_claim(
 def _matches(pattern: str, module: nn.Module, layers: Layers) -> list[_Claim]:
     """Return the layers that match or, if none does, the parameters that do, layer by layer."""
     found = [
-        _Claim(pattern, layer, layer, list(own))
+        _Claim(pattern, layer, list(own), whole=True)
         for layer, own in layers.items()
         if _match(layer, pattern)
     ]
@@ -172,7 +188,7 @@ def _matches(pattern: str, module: nn.Module, layers: Layers) -> list[_Claim]:
     for layer, own in layers.items():
         tensors = [tensor for tensor in own if _match(join(layer, tensor), pattern)]
         if tensors:
-            found.append(_Claim(pattern, layer, join(layer, tensors[0]), tensors))
+            found.append(_Claim(pattern, layer, tensors, whole=False))
     if not found:
         raise ValueError(f"where: {_no_match(pattern, module)} {_listing(layers)}")
     return found
@@ -211,8 +227,6 @@ def _random_layer(claim: _Claim, own: Mapping[str, Tensor], covariance: Covarian
 
 
 def _check_parameter(name: str, value: Tensor) -> None:
-    if is_lazy(value):
-        raise ValueError(f"{name!r} is not initialized yet: run one batch through the module.")
     if value.is_meta:
         raise ValueError(f"{name!r} is on the meta device, without values: materialize it first.")
     if not value.is_floating_point():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import inspect
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
@@ -14,11 +14,21 @@ from tacit import _checks
 from tacit._names import grow, join
 from tacit._tree import map_tensors
 from tacit.distribution import Distribution
-from tacit.functional import Caller, Inputs, Weights, concatenate, tied_names
+from tacit.functional import (
+    Caller,
+    Inputs,
+    Weights,
+    chunks,
+    concatenate,
+    tied_names,
+    tracked_statistics,
+)
 from tacit.groups import batch_size, call_in_groups
 from tacit.noise import Gaussian, Noise
 from tacit.parametrization import initial_scales
 from tacit.selection import RandomLayer, Where, select_layers
+
+_OWN_KEYWORDS = {"samples", "draws", "weights", "chunk_size", "generator"}
 
 
 def variational(
@@ -40,12 +50,12 @@ def variational(
     Args:
         module: Any module. It is wrapped, not copied.
         where: Which layers are random. A dict from layers' names or globs to covariances; a list of
-            names or globs, with `rank`; or None for the paper's recipe, low rank in the first
-            (rank 10) and the last layer (rank 20).
+            names or globs, with `rank` (10 if left out); or None for the paper's recipe, low rank
+            in the first (rank 10) and the last layer (rank 20).
         rank: Rank of the low-rank covariances where `where` is a list or None.
         noise: Distribution of z in w = mean + S z; `tacit.noise.Gaussian()` if left out.
         draws: Number of draws of the weights for a batch in train mode (at most one per example):
-            see `Variational.forward`. More draws mean less gradient noise at about the same cost.
+            see `Variational.forward`. More draws mean less gradient noise.
         generator: Source of randomness for the initial factors.
 
     Raises:
@@ -63,10 +73,8 @@ def variational(
         >>> torch.equal(model.eval()(x), net(x))
         True
     """
-    if not isinstance(module, nn.Module):
-        raise TypeError(f"variational: expected an nn.Module, received {module!r}.")
-    if isinstance(module, Variational):
-        raise TypeError("variational: the module is variational already; wrap its .module instead.")
+    _check_module(module)
+    _check_generator(generator)
     if noise is not None and not isinstance(noise, Noise):
         raise TypeError(
             f"noise: expected one of tacit.noise, for instance tacit.noise.StudentT(5), "
@@ -76,11 +84,33 @@ def variational(
     model = Variational(
         module, layers, noise or Gaussian(), _checks.positive_integer("draws", draws)
     )
-    for layer in layers:
-        factors = model.distributions[layer.label].factors
-        scales = initial_scales(layer.shapes)
-        layer.covariance.initialize(factors, scales, layer.shapes, generator=generator)
+    for layer, distribution in zip(layers, model.distributions.values(), strict=True):
+        own = dict(module.get_submodule(layer.name).named_parameters(recurse=False))
+        scales = initial_scales({name: value.shape for name, value in own.items()})
+        layer.covariance.initialize(distribution.factors, scales, layer.shapes, generator=generator)
     return model
+
+
+def _check_module(module: nn.Module) -> None:
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"variational: expected an nn.Module, received {module!r}.")
+    if any(isinstance(part, Variational) for part in module.modules()):
+        raise TypeError(
+            "variational: the module is variational already, or has a part that is; wrap the plain "
+            "module (model.module) and name all random layers at once."
+        )
+    if getattr(module, "is_gradient_checkpointing", False):  # Hugging Face's name for it
+        raise ValueError(
+            "variational: activation checkpointing inside the module would recompute with the mean "
+            "weights; disable it, and checkpoint the variational model as a whole."
+        )
+    taken = _OWN_KEYWORDS & set(inspect.signature(module.forward).parameters)
+    if taken:
+        raise ValueError(
+            f"variational: {type(module).__name__}.forward has an argument named "
+            f"{', '.join(sorted(taken))}, which is the variational model's own; rename it, or put "
+            "the module in another that does."
+        )
 
 
 class Variational(nn.Module):
@@ -119,8 +149,14 @@ class Variational(nn.Module):
     def _distribution(self, layer: RandomLayer) -> Distribution:
         owner = self.module.get_submodule(layer.name)
         home = self.factors.get_submodule(layer.name)
+        mean = {name: getattr(owner, name) for name in layer.shapes}
+        if any(value is None or value.shape != layer.shapes[n] for n, value in mean.items()):
+            raise RuntimeError(
+                f"The layer {layer.name!r} is not the one that was made variational; wrap the "
+                "changed module again."
+            )
         return Distribution(
-            mean={name: getattr(owner, name) for name in layer.shapes},
+            mean=mean,
             factors={name: getattr(home, name) for name in layer.factors},
             covariance=layer.covariance,
             noise=self.noise,
@@ -146,11 +182,11 @@ class Variational(nn.Module):
             *args: Arguments of the wrapped module.
             samples: Draw M functions and apply each to the whole batch. Every tensor of the output
                 gets a leading dimension M. Layers in front of the first random one run once.
-            draws: Cut the batch into this many groups, each with its own draw: the shape and about
-                the cost of one pass. The mean loss over the batch is still an unbiased estimate of
-                the expected loss, with less noise. Every tensor among the arguments must have the
-                batch as its first dimension. Batch norm in train mode normalises each group by
-                itself, as data-parallel training does.
+            draws: Cut the batch into this many groups, each with its own draw, in one pass. Where
+                the loss is a mean over examples and the module treats examples independently, it
+                is still an unbiased estimate of the expected loss, with less noise. The batch must
+                be the first dimension of every tensor among the arguments and in the output. Batch
+                norm in train mode normalises each group by itself, as data-parallel training does.
             weights: Sampled weights from `sample`: the same functions again. Sampled with a shape,
                 that shape leads in every tensor of the output.
             chunk_size: With `samples` or `weights`: how many functions to run at a time, to bound
@@ -162,6 +198,10 @@ class Variational(nn.Module):
         """
         inputs = (args, kwargs)
         _check_one_way(samples=samples, draws=draws, weights=weights)
+        _check_one_way(weights=weights, generator=generator)
+        _check_generator(generator)
+        if chunk_size is not None:
+            _checks.positive_integer("chunk_size", chunk_size)
         if weights is not None:
             return self._call_weights(weights, chunk_size, inputs)
         if samples is not None:
@@ -185,6 +225,7 @@ class Variational(nn.Module):
             For each random parameter a tensor of shape (*shape, *parameter.shape), differentiable
             in means and factors.
         """
+        _check_generator(generator)
         distributions = self.distributions
         noise = _draw(distributions, _checks.sample_shape("sample", shape), generator)
         return self._weights(distributions, noise)
@@ -236,6 +277,9 @@ class Variational(nn.Module):
                 for name, shape in layer.shapes.items()
             )
             lines.append(f"  {layer.label:{width}}  {layer.covariance}  over {tensors}")
+        for (cut, training), obstacle in self._caller.obstacles.items():
+            kind = f"{'draws' if cut else 'samples'} in {'train' if training else 'eval'} mode"
+            lines.append(f"  {kind} run in a loop, vmap can't: {obstacle}")
         return "\n".join(lines)
 
     def _weights(
@@ -255,14 +299,14 @@ class Variational(nn.Module):
     def _call_draws(
         self, draws: int | None, generator: torch.Generator | None, inputs: Inputs
     ) -> Any:
-        if draws is None:
-            # The default is a wish: the last batch of an epoch may have fewer examples.
-            count = 1 if self.draws == 1 else min(self.draws, batch_size(self.module, inputs))
-        else:
-            count = _checks.positive_integer("draws", draws)
-        if count == 1:
+        count = self.draws if draws is None else _checks.positive_integer("draws", draws)
+        size = 1 if count == 1 else batch_size(self.module, inputs)
+        if draws is None and count > 1:
+            # The default is a wish: the last batch of an epoch may have fewer examples. Batch norm
+            # needs two in a group.
+            count = min(count, size // 2 if tracked_statistics(self.module) else size)
+        if count <= 1:
             return self._caller.one(self.module, self.sample(generator=generator), inputs)
-        size = batch_size(self.module, inputs)
         if count > size:
             raise ValueError(f"draws: at most one per example, {size}; received {count}.")
         weights = self.sample(count, generator=generator)
@@ -278,22 +322,19 @@ class Variational(nn.Module):
         # All noise first, so that chunks don't change what is drawn; the weights chunk by chunk.
         distributions = self.distributions
         noise = _draw(distributions, (_checks.positive_integer("samples", samples),), generator)
-        outputs = [
-            self._caller.many(self.module, self._weights(distributions, _rows(noise, rows)), inputs)
-            for rows in _chunks(samples, chunk_size)
-        ]
-        return concatenate(outputs)
+        pieces = (
+            (self._weights(distributions, part), inputs) for part in chunks(noise, chunk_size)
+        )
+        return concatenate(self._caller.many(self.module, pieces))
 
     def _call_weights(self, weights: Weights, chunk_size: int | None, inputs: Inputs) -> Any:
         shape = self._leading_shape(weights)
         if not shape:
             return self._caller.one(self.module, weights, inputs)
         flat = {name: tensor.flatten(0, len(shape) - 1) for name, tensor in weights.items()}
-        outputs = [
-            self._caller.many(self.module, _rows(flat, rows), inputs)
-            for rows in _chunks(math.prod(shape), chunk_size)
-        ]
-        return map_tensors(lambda tensor: tensor.unflatten(0, shape), concatenate(outputs))
+        pieces = ((part, inputs) for part in chunks(flat, chunk_size))
+        output = concatenate(self._caller.many(self.module, pieces))
+        return map_tensors(lambda tensor: tensor.unflatten(0, shape), output)
 
     def _leading_shape(self, weights: Weights) -> tuple[int, ...]:
         """Return the shape in front of the parameters' own, the same for all sampled tensors."""
@@ -302,10 +343,13 @@ class Variational(nn.Module):
             for layer in self.layers
             for tensor, shape in layer.shapes.items()
         }
-        if weights.keys() != shapes.keys():
+        if not isinstance(weights, Mapping) or weights.keys() != shapes.keys():
+            received = (
+                ", ".join(weights) if isinstance(weights, Mapping) else type(weights).__name__
+            )
             raise ValueError(
                 "weights: expected a sample of this model, with the tensors "
-                f"{', '.join(shapes)}; received {', '.join(weights) or 'none'}."
+                f"{', '.join(shapes)}; received {received or 'none'}."
             )
         leading = {
             name: tensor.shape[: tensor.ndim - len(shapes[name])]
@@ -331,13 +375,9 @@ def _draw(
     }
 
 
-def _chunks(size: int, chunk_size: int | None) -> list[slice]:
-    step = size if chunk_size is None else _checks.positive_integer("chunk_size", chunk_size)
-    return [slice(start, start + step) for start in range(0, size, step)]
-
-
-def _rows(tensors: Mapping[str, Tensor], rows: slice) -> dict[str, Tensor]:
-    return {name: tensor[rows] for name, tensor in tensors.items()}
+def _check_generator(generator: torch.Generator | None) -> None:
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(f"generator: expected a torch.Generator, received {generator!r}.")
 
 
 def _check_one_way(**ways: object) -> None:

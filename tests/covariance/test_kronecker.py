@@ -8,9 +8,14 @@ from tacit.testing import CovarianceSuite
 from tacit.testing.covariance import LAYERS
 
 
+def first_dimension(shapes):
+    shape = next(iter(shapes.values()))
+    return shape[0] if shape else 1
+
+
 class TestKronecker(CovarianceSuite):
     def covariances(self, shapes):
-        out = next(iter(shapes.values()))[0]
+        out = first_dimension(shapes)
         columns = sum(shape.numel() for shape in shapes.values()) // out
         return [
             tacit.Kronecker(1, 1),
@@ -20,7 +25,7 @@ class TestKronecker(CovarianceSuite):
 
     def reference(self, covariance, factors, shapes):
         """Cov[W_ij, W_kl] = (B B^T)_ik (A A^T)_jl, written out entry by entry."""
-        out = next(iter(shapes.values()))[0]
+        out = first_dimension(shapes)
         A = torch.cat(
             [factors[f"{name}_input"].reshape(covariance.input_rank, -1) for name in shapes], dim=1
         ).T

@@ -11,7 +11,8 @@ from tacit.testing import CovarianceSuite
 
 class TestLowRank(CovarianceSuite):
     def covariances(self, shapes):
-        return [tacit.LowRank(1), tacit.LowRank(2), tacit.LowRank(parameter_count(shapes))]
+        P = parameter_count(shapes)
+        return [tacit.LowRank(rank) for rank in (1, min(2, P), P)]
 
     def reference(self, covariance, factors, shapes):
         # One parameter after the other: its row of S are its entries in all directions.

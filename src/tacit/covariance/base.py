@@ -20,6 +20,14 @@ def parameter_count(shapes: Shapes) -> int:
     return sum(math.prod(shape) for shape in shapes.values())
 
 
+def check_rank(structure: str, rank: int, shapes: Shapes) -> None:
+    """Raise ValueError if a rank is above the number of parameters of a layer."""
+    if rank > (P := parameter_count(shapes)):
+        raise ValueError(
+            f"{structure}: the rank can be at most the number of parameters, {P}; received {rank}."
+        )
+
+
 @dataclass(frozen=True)
 class Factor:
     """One trainable tensor out of which a structure builds S.
@@ -49,14 +57,12 @@ class Covariance(ABC):
     bias jointly: w = mean + S z. A structure holds settings only, no tensors. It says which tensors
     S is made of and how S is applied; everything else follows.
 
-    To write one, define the four abstract methods below and a field `scale` and let
-    `tacit.testing.CovarianceSuite` check it.
+    To write one, make a frozen dataclass with a field `scale` and the four abstract methods below,
+    and let `tacit.testing.CovarianceSuite` check it.
     """
 
-    @property
-    @abstractmethod
-    def scale(self) -> float:
-        """Initial standard deviation of a weight, relative to its parametrization's."""
+    scale: float
+    """Initial standard deviation of a weight, relative to its parametrization's."""
 
     @abstractmethod
     def factors(self, shapes: Shapes) -> dict[str, Factor]:
@@ -118,10 +124,10 @@ class Covariance(ABC):
 
     def dense_factor(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
         """Return S as a matrix of shape (P, K): the image of each unit vector is a column."""
-        like = next(iter(factors.values()))
-        unit = torch.eye(self.noise_size(shapes), dtype=like.dtype, device=like.device)
+        like, K = next(iter(factors.values())), self.noise_size(shapes)
+        unit = torch.eye(K, dtype=like.dtype, device=like.device)
         columns = self.apply(factors, unit, shapes)
-        return torch.cat([columns[name].flatten(1) for name in shapes], dim=1).T
+        return torch.cat([columns[name].reshape(K, -1) for name in shapes], dim=1).T
 
     def dense(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
         """Return Sigma = S S^T of shape (P, P), for layers small enough."""

@@ -44,7 +44,7 @@ class Diagonal(Covariance):
     def apply(self, factors: Mapping[str, Tensor], z: Tensor, shapes: Shapes) -> dict[str, Tensor]:
         parts = z.split([shape.numel() for shape in shapes.values()], dim=-1)
         return {
-            name: factors[name] * part.reshape(*z.shape[:-1], *shapes[name])
+            name: factors[name] * part.reshape((*z.shape[:-1], *shapes[name]))
             for name, part in zip(shapes, parts, strict=True)
         }
 

@@ -84,7 +84,7 @@ class Kronecker(Covariance):
         Z = z.unflatten(-1, (self.output_rank, self.input_rank))
         BZ = factors[_output(shapes)].T @ Z  # (*sample, out, R_in)
         return {
-            name: contract(BZ, factors[f"{name}_input"]).reshape(*z.shape[:-1], *shape)
+            name: contract(BZ, factors[f"{name}_input"]).reshape((*z.shape[:-1], *shape))
             for name, shape in shapes.items()
         }
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tacit import _checks
-from tacit.covariance.base import Covariance, Factor, Shapes, parameter_count
+from tacit.covariance.base import Covariance, Factor, Shapes, check_rank
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,7 @@ class LowRank(Covariance):
         _checks.positive_number("LowRank(scale)", self.scale)
 
     def factors(self, shapes: Shapes) -> dict[str, Factor]:
-        P = parameter_count(shapes)
-        if self.rank > P:
-            raise ValueError(
-                f"LowRank: the rank can be at most the number of parameters, {P}; "
-                f"received {self.rank}."
-            )
+        check_rank("LowRank", self.rank, shapes)
         return {name: Factor((self.rank, *shapes[name]), name, self.rank) for name in shapes}
 
     def noise_size(self, shapes: Shapes) -> int:
@@ -65,4 +60,4 @@ def contract(z: Tensor, factor: Tensor) -> Tensor:
     torch.tensordot on small layers, where its overhead counts.
     """
     flat = z.reshape(-1, z.shape[-1]) @ factor.reshape(z.shape[-1], -1)
-    return flat.reshape(*z.shape[:-1], *factor.shape[1:])
+    return flat.reshape((*z.shape[:-1], *factor.shape[1:]))

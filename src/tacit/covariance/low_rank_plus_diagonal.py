@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from tacit import _checks
-from tacit.covariance.base import Covariance, Factor, Shapes
+from tacit.covariance.base import Covariance, Factor, Shapes, check_rank
 from tacit.covariance.diagonal import Diagonal
 from tacit.covariance.low_rank import LowRank
 
@@ -17,9 +17,9 @@ from tacit.covariance.low_rank import LowRank
 class LowRankPlusDiagonal(Covariance):
     """The sum of a low-rank and a diagonal covariance: S = [S_low, diag(s)].
 
-    Never singular while no s_p is zero, so a KL divergence to it is finite. Each part starts with
-    half of the variance. The factors are named `weight` (low rank, as in `LowRank`) and
-    `weight_diagonal`.
+    Never singular while no s_p is zero, so the KL divergence between two of them is finite. Each
+    part starts with half of the variance. The factors are named `weight` (low rank, as in
+    `LowRank`) and `weight_diagonal`.
 
     Args:
         rank: Number of directions of the low-rank part.
@@ -40,6 +40,7 @@ class LowRankPlusDiagonal(Covariance):
         _checks.positive_number("LowRankPlusDiagonal(scale)", self.scale)
 
     def factors(self, shapes: Shapes) -> dict[str, Factor]:
+        check_rank("LowRankPlusDiagonal", self.rank, shapes)
         low = self._low.factors(shapes)
         diagonal = _suffixed(Diagonal().factors(shapes))
         return {name: replace(factor, variance=0.5) for name, factor in {**low, **diagonal}.items()}
