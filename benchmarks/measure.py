@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import platform
+import random
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,17 +17,20 @@ import torch
 from rich.progress import track
 from torch import Tensor, nn
 
+BOOTSTRAPS = 1000
+
 
 def interleaved_seconds(
     runs: dict[str, Callable[[], None]], repeats: int, label: str, warmup: int = 3
 ) -> dict[str, list[float]]:
     """Return the seconds of each run, taken in turn so that the machine's moods hit all alike.
 
-    The order is reversed every other time: a run is slower after one that leaves cold caches.
+    The order is random each time: a run is slower after one that leaves cold caches.
     """
+    chance = random.Random(0)
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for repeat in track(range(warmup + repeats), description=label, transient=True):
-        for name in runs if repeat % 2 else reversed(runs):
+        for name in chance.sample(list(runs), len(runs)):
             start = time.perf_counter()
             runs[name]()
             if repeat >= warmup:
@@ -34,17 +39,23 @@ def interleaved_seconds(
 
 
 def ratio(seconds: Mapping[str, list[float]], name: str, anchor: str) -> dict[str, float]:
-    """Return medians, their ratio, and the quartiles of the ratios of neighbouring runs."""
-    ours, theirs = statistics.median(seconds[name]), statistics.median(seconds[anchor])
-    pairs = [a / b for a, b in zip(seconds[name], seconds[anchor], strict=True)]
-    low, _, high = statistics.quantiles(pairs, n=4)
+    """Return the medians and their ratio with a 95 % interval, by the bootstrap over repeats."""
+    pairs = list(zip(seconds[name], seconds[anchor], strict=True))
+    chance = random.Random(0)
+    ratios = sorted(
+        _ratio_of_medians(chance.choices(pairs, k=len(pairs))) for _ in range(BOOTSTRAPS)
+    )
     return {
-        "seconds": ours,
-        "anchor_seconds": theirs,
-        "ratio": ours / theirs,
-        "ratio_low": low,
-        "ratio_high": high,
+        "seconds": statistics.median(seconds[name]),
+        "anchor_seconds": statistics.median(seconds[anchor]),
+        "ratio": _ratio_of_medians(pairs),
+        "ratio_low": ratios[round(0.025 * BOOTSTRAPS)],
+        "ratio_high": ratios[round(0.975 * BOOTSTRAPS) - 1],
     }
+
+
+def _ratio_of_medians(pairs: list[tuple[float, float]]) -> float:
+    return statistics.median(a for a, _ in pairs) / statistics.median(b for _, b in pairs)
 
 
 def training_bytes(model: nn.Module, loss: Callable[[], Tensor]) -> int:
@@ -80,6 +91,7 @@ def environment() -> dict[str, Any]:
 
 
 def save(path: Path, **results: Any) -> None:
-    """Write results with their environment as JSON."""
+    """Write results as JSON, with the environment and the arguments of the run."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"environment": environment(), **results}, indent=2) + "\n")
+    saved = {"arguments": sys.argv[1:], "environment": environment(), **results}
+    path.write_text(json.dumps(saved, indent=2) + "\n")

@@ -17,7 +17,7 @@ def test_smoke(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["step_time", "--smoke", "--out", str(out)])
     step_time.main()
     saved = json.loads(out.read_text())
-    assert set(saved) == {"environment", "ranks", "rows"}
+    assert set(saved) == {"arguments", "environment", "ranks", "seed", "rows"}
     assert all(row["ratio"] > 0 for row in saved["rows"].values())
     assert "Cost over plain" in capsys.readouterr().out
 

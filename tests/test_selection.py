@@ -164,6 +164,11 @@ def test_not_a_covariance(where):
         tacit.variational(net(), where)
 
 
+def test_not_a_name():
+    with pytest.raises(TypeError, match="where: expected the name of a layer, received 0"):
+        tacit.variational(net(), {0: LowRank(3)})
+
+
 @pytest.mark.parametrize("where", [3, [1, 2], LowRank(3)])
 def test_not_a_choice(where):
     with pytest.raises(TypeError, match="where: expected a dict from layers' names"):
@@ -199,4 +204,4 @@ def test_meta_and_lazy_modules_are_refused():
     with pytest.raises(ValueError, match="'weight' is on the meta device"):
         tacit.variational(nn.Linear(3, 2, device="meta"))
     with pytest.raises(ValueError, match="'weight' is not initialized yet"):
-        tacit.variational(nn.LazyLinear(2), {"": LowRank(1)})
+        tacit.variational(nn.LazyLinear(2))

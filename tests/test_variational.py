@@ -1,10 +1,13 @@
 import copy
 import pickle
+from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
 
 import tacit
 from nets import Bare, Branching, Output, Structured, Tied, TwoInputs, cnn, force_loop, mlp
@@ -543,6 +546,49 @@ class TestBadInput:
         weights = {**model.sample(2), "3.bias": model.sample(3)["3.bias"]}
         with pytest.raises(ValueError, match=r"'3.bias' of shape \(2, 3\), received \(3, 3\)"):
             model(X, weights=weights)
+
+    @pytest.mark.parametrize("bad", [0, "seed", torch.randn])
+    def test_not_a_generator(self, model, bad):
+        for call in (
+            lambda: model(X, generator=bad),
+            lambda: model.sample(generator=bad),
+            lambda: tacit.variational(mlp(4, 3), generator=bad),
+        ):
+            with pytest.raises(TypeError, match="generator: expected a torch.Generator"):
+                call()
+
+    @pytest.mark.parametrize(
+        "other", [nn.Linear(8, 5), nn.Linear(8, 3, bias=False)], ids=["wider", "without bias"]
+    )
+    def test_a_layer_replaced_after_wrapping(self, model, other):
+        model.module[3] = other
+        with pytest.raises(RuntimeError, match="layer '3' is not the one that was made"):
+            model(X)
+
+    def test_numbers_of_numpy_are_numbers(self, model):
+        two = np.int64(2)
+        assert model(X, samples=two).shape == (2, 6, 3)
+        assert model(X, draws=two).shape == (6, 3)
+        assert model.param_groups(lr=np.float32(0.5))[0]["lr"] == 0.5
+        assert model.sample([two, 3])["3.bias"].shape == (2, 3, 3)
+
+
+class TestCheckpointing:
+    def test_of_the_whole_model_gives_the_same_gradients(self, model):
+        gradients = []
+        for forward in (model, partial(checkpoint, model, use_reentrant=False)):
+            torch.manual_seed(0)
+            model.zero_grad()
+            forward(X).square().sum().backward()
+            gradients.append([parameter.grad for parameter in model.parameters()])
+        for plain, checkpointed in zip(*gradients, strict=True):
+            assert_close(plain, checkpointed)
+
+    def test_inside_a_hugging_face_model_is_refused(self):
+        net = mlp(4, 3)
+        net.is_gradient_checkpointing = True
+        with pytest.raises(ValueError, match="would recompute with the mean weights"):
+            tacit.variational(net)
 
 
 def test_the_class_is_made_by_the_function():

@@ -25,9 +25,7 @@ def digits() -> tuple[Data, Data]:
     try:
         from sklearn.datasets import load_digits
     except ModuleNotFoundError:
-        raise SystemExit(
-            "The demo needs scikit-learn: pip install 'tacit-torch[sklearn]'"
-        ) from None
+        raise SystemExit("The demo needs scikit-learn: pip install scikit-learn") from None
     images, labels = load_digits(return_X_y=True)
     x, y = torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))

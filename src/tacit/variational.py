@@ -239,7 +239,7 @@ class Variational(nn.Module):
         Args:
             lr: Learning rate of the means.
         """
-        _checks.positive_number("lr", lr)
+        lr = _checks.positive_number("lr", lr)
         by_rank: defaultdict[int, list[nn.Parameter]] = defaultdict(list)
         for layer in self.layers:
             home = self.factors.get_submodule(layer.name)
@@ -320,8 +320,9 @@ class Variational(nn.Module):
         inputs: Inputs,
     ) -> Any:
         # All noise first, so that chunks don't change what is drawn; the weights chunk by chunk.
+        samples = _checks.positive_integer("samples", samples)
         distributions = self.distributions
-        noise = _draw(distributions, (_checks.positive_integer("samples", samples),), generator)
+        noise = _draw(distributions, (samples,), generator)
         pieces = (
             (self._weights(distributions, part), inputs) for part in chunks(noise, chunk_size)
         )

@@ -31,24 +31,6 @@ def test_weight_and_bias_are_jointly_distributed():
     assert (Sigma[:6, 6:].abs() > 1e-8).all()
 
 
-@pytest.mark.parametrize("rank", [0, -1])
-def test_rank_below_one_is_refused(rank):
-    with pytest.raises(ValueError, match=r"LowRank\(rank\): expected an integer of at least 1"):
-        tacit.LowRank(rank)
-
-
-@pytest.mark.parametrize("rank", [2.0, True, "3"])
-def test_rank_must_be_an_integer(rank):
-    with pytest.raises(TypeError, match=r"LowRank\(rank\): expected an integer of at least 1"):
-        tacit.LowRank(rank)
-
-
-@pytest.mark.parametrize("scale", [0, -1.0, float("nan"), float("inf")])
-def test_scale_must_be_positive_and_finite(scale):
-    with pytest.raises(ValueError, match=r"LowRank\(scale\): expected a number above 0"):
-        tacit.LowRank(1, scale=scale)
-
-
 def test_rank_above_the_parameters_is_refused_with_both_numbers():
     net = nn.Sequential(nn.Linear(3, 2))
     with pytest.raises(ValueError, match=r"layer '0': LowRank: .* parameters, 8; received 9"):

@@ -1,0 +1,34 @@
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import tacit
+
+
+def test_a_view_of_what_is_trained():
+    model = tacit.variational(nn.Linear(3, 2), {"": tacit.LowRank(2)})
+    distribution = model.distributions[""]
+    assert distribution.mean["weight"] is model.module.weight
+    assert distribution.factors["bias"] is model.factors.bias
+    assert distribution.shapes == {"weight": (2, 3), "bias": (2,)}
+
+
+def test_dense_forms():
+    model = tacit.variational(nn.Linear(3, 2).double(), {"": tacit.LowRank(2)})
+    distribution = model.distributions[""]
+    mean = torch.cat([model.module.weight.flatten(), model.module.bias])
+    assert torch.equal(distribution.dense_mean(), mean)
+    S = torch.cat([model.factors.weight.flatten(1), model.factors.bias], dim=1).T
+    assert_close(distribution.dense_covariance(), S @ S.T)
+    assert_close(distribution.trace(), (S @ S.T).trace())
+
+
+def test_weights_are_mean_plus_factor_times_noise():
+    model = tacit.variational(nn.Linear(3, 2).double(), {"": tacit.LowRank(2)})
+    distribution = model.distributions[""]
+    z = distribution.draw_noise((5,), generator=torch.Generator().manual_seed(0))
+    assert z.shape == (5, 2)
+    for m, weight in enumerate(distribution.weights(z)["weight"]):
+        z0, z1 = z[m]
+        by_hand = model.module.weight + z0 * model.factors.weight[0] + z1 * model.factors.weight[1]
+        assert_close(weight, by_hand)
