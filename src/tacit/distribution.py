@@ -23,17 +23,14 @@ class Distribution:
         factors: The tensors out of which `covariance` builds S.
         covariance: The structure of S.
         noise: The distribution of z.
+        shapes: The shapes of the layer's tensors by name.
     """
 
     mean: Mapping[str, Tensor]
     factors: Mapping[str, Tensor]
     covariance: Covariance
     noise: Noise
-
-    @property
-    def shapes(self) -> Shapes:
-        """Names and shapes of the layer's tensors."""
-        return {name: tensor.shape for name, tensor in self.mean.items()}
+    shapes: Shapes
 
     def draw_noise(
         self, shape: tuple[int, ...] = (), *, generator: torch.Generator | None = None

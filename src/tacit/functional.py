@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _NormBase
 
+from tacit import _checks
 from tacit._names import join
 from tacit._tree import check_stackable, map_tensors, tensors_in, with_tensors
 
@@ -156,7 +157,7 @@ def tracked_statistics(module: nn.Module) -> dict[str, Tensor]:
 def chunks(stacked: Weights, chunk_size: int | None) -> Iterator[dict[str, Tensor]]:
     """Yield stacked tensors in pieces of at most `chunk_size` along their first dimension."""
     size = _count(stacked)
-    step = size if chunk_size is None else chunk_size
+    step = size if chunk_size is None else _checks.positive_integer("chunk_size", chunk_size)
     for start in range(0, size, step):
         yield {name: tensor[start : start + step] for name, tensor in stacked.items()}
 

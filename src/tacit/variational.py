@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -155,12 +156,8 @@ class Variational(nn.Module):
                 f"The layer {layer.name!r} is not the one that was made variational; wrap the "
                 "changed module again."
             )
-        return Distribution(
-            mean=mean,
-            factors={name: getattr(home, name) for name in layer.factors},
-            covariance=layer.covariance,
-            noise=self.noise,
-        )
+        factors = {name: getattr(home, name) for name in layer.factors}
+        return Distribution(mean, factors, layer.covariance, self.noise, layer.shapes)
 
     def forward(
         self,
@@ -197,14 +194,12 @@ class Variational(nn.Module):
         Running statistics of batch norm take one step per call, by the mean over samples or groups.
         """
         inputs = (args, kwargs)
-        _check_one_way(samples=samples, draws=draws, weights=weights)
-        _check_one_way(weights=weights, generator=generator)
         _check_generator(generator)
-        if chunk_size is not None:
-            _checks.positive_integer("chunk_size", chunk_size)
         if weights is not None:
+            _check_alone("weights", samples=samples, draws=draws, generator=generator)
             return self._call_weights(weights, chunk_size, inputs)
         if samples is not None:
+            _check_alone("samples", draws=draws)
             return self._call_samples(samples, chunk_size, generator, inputs)
         if chunk_size is not None:
             raise ValueError("chunk_size goes with samples or weights.")
@@ -287,7 +282,9 @@ class Variational(nn.Module):
     ) -> dict[str, Tensor]:
         # In the parameters' own precision also under autocast: bfloat16 has too few digits for
         # small deviations from the mean.
-        with torch.autocast(next(iter(noise.values())).device.type, enabled=False):
+        device = next(iter(noise.values())).device.type
+        autocast = torch.is_autocast_enabled(device)
+        with torch.autocast(device, enabled=False) if autocast else nullcontext():
             return {
                 join(layer.name, tensor): sampled
                 for layer in self.layers
@@ -381,7 +378,7 @@ def _check_generator(generator: torch.Generator | None) -> None:
         raise TypeError(f"generator: expected a torch.Generator, received {generator!r}.")
 
 
-def _check_one_way(**ways: object) -> None:
-    given = [name for name, value in ways.items() if value is not None]
-    if len(given) > 1:
-        raise ValueError(f"{' and '.join(given)} exclude each other: choose one.")
+def _check_alone(name: str, **others: object) -> None:
+    for other, value in others.items():
+        if value is not None:
+            raise ValueError(f"{name} and {other} exclude each other: choose one.")

@@ -110,7 +110,7 @@ class CovarianceSuite(ABC):
         """Within 5.5 standard errors of Gaussian products, for every pair of parameters."""
         for covariance, shapes, factors in self.cases():
             mean = {name: torch.randn(shape, dtype=torch.float64) for name, shape in shapes.items()}
-            layer = Distribution(mean, factors, covariance, Gaussian())
+            layer = Distribution(mean, factors, covariance, Gaussian(), shapes)
             generator = torch.Generator().manual_seed(0)
             weights = layer.weights(layer.draw_noise((draws,), generator=generator))
             flat = torch.cat([weights[name].reshape(draws, -1) for name in shapes], dim=1)
