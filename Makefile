@@ -28,7 +28,7 @@ bench: $(ENV)
 	$(BIN)/python -m benchmarks.step_time
 
 docs: $(ENV)
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf .venv site build dist .mypy_cache .pytest_cache .ruff_cache
