@@ -37,4 +37,6 @@ $(ENV): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.10 or newer is needed" if sys.version_info < (3, 10) else 0)'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	# A reference for the tests. Alone: it asks for torchvision, which has no CPU build to go with torch's.
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps mup
 	touch $@

@@ -15,6 +15,7 @@ LAYERS = [
     ["groups"],
     ["variational"],
     ["conversion"],
+    ["scaling"],
     ["testing", "demo"],
 ]
 HEIGHT = {name: height for height, row in enumerate(LAYERS) for name in row}

@@ -437,8 +437,8 @@ class TestParamGroups:
             factors.get_submodule("1").weight: 0.1 / 4,
             factors.get_submodule("1").bias: 0.1 / 4,
             factors.get_submodule("2").weight: 0.1,
-            factors.get_submodule("3").weight_input: 0.1 / 2,
-            factors.get_submodule("3").weight_output: 0.1,
+            factors.get_submodule("3").weight_input: 0.1 / (2 * 2),
+            factors.get_submodule("3").weight_output: 0.1 * 2 / (7 / 6),
             factors.get_submodule("0").weight: 0.1 / 4,
             factors.get_submodule("0").weight_diagonal: 0.1,
         }
@@ -453,7 +453,7 @@ class TestParamGroups:
         optimizer.step()
         scheduler.step()
         assert [group["lr"] for group in optimizer.param_groups] == pytest.approx(
-            [0.05, 0.05 / 2, 0.05 / 3]
+            [0.05, 0.05 / 3, 0.05 / 2]
         )
         assert all(not torch.equal(before[key], value) for key, value in model.state_dict().items())
 

@@ -3,6 +3,8 @@
 from tacit import metrics, noise
 from tacit.conversion import deterministic, ensemble
 from tacit.covariance import Diagonal, FullRank, Kronecker, LowRank, LowRankPlusDiagonal
+from tacit.parametrization import MaximalUpdate, NeuralTangent, Standard
+from tacit.scaling import describe, initialize, param_groups
 from tacit.variational import variational
 
 __version__ = "0.1.0"
@@ -13,9 +15,15 @@ __all__ = [
     "Kronecker",
     "LowRank",
     "LowRankPlusDiagonal",
+    "MaximalUpdate",
+    "NeuralTangent",
+    "Standard",
+    "describe",
     "deterministic",
     "ensemble",
+    "initialize",
     "metrics",
     "noise",
+    "param_groups",
     "variational",
 ]

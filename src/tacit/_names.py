@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 from torch import nn
 
 
@@ -17,3 +19,9 @@ def grow(root: nn.Module, path: str) -> nn.Module:
             root.add_module(part, nn.Module())
         root = root.get_submodule(part)
     return root
+
+
+def matches(pattern: str, parameter: str) -> bool:
+    """Return whether a glob matches a parameter's name, or that of the layer it belongs to."""
+    layer = parameter.rpartition(".")[0]
+    return fnmatchcase(parameter, pattern) or fnmatchcase(layer, pattern)

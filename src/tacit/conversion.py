@@ -17,7 +17,7 @@ from tacit.variational import Variational
 def deterministic(model: Variational) -> nn.Module:
     """Return a plain copy of the wrapped module, with the mean weights.
 
-    Example:
+    Examples:
         >>> import tacit, torch
         >>> model = tacit.variational(torch.nn.Linear(4, 2))
         >>> tacit.deterministic(model)
@@ -41,7 +41,7 @@ def ensemble(
         dimension M in every tensor. Only the random parameters are stored M times. Nothing in it
         is trained.
 
-    Example:
+    Examples:
         >>> import tacit, torch
         >>> networks = tacit.ensemble(tacit.variational(torch.nn.Linear(4, 2)), samples=8)
         >>> networks(torch.randn(5, 4)).shape

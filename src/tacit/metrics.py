@@ -16,7 +16,7 @@ def accuracy(log_probs: Tensor, labels: Tensor) -> float:
         log_probs: Log-probabilities of shape (B, C); logits do as well.
         labels: Classes of shape (B,).
 
-    Example:
+    Examples:
         >>> import torch
         >>> accuracy(torch.tensor([[0.9, 0.1], [0.2, 0.8]]).log(), torch.tensor([0, 0]))
         0.5
@@ -32,7 +32,7 @@ def nll(log_probs: Tensor, labels: Tensor) -> float:
         log_probs: Log-probabilities of shape (B, C).
         labels: Classes of shape (B,).
 
-    Example:
+    Examples:
         >>> import torch
         >>> round(nll(torch.tensor([[0.5, 0.5]]).log(), torch.tensor([0])), 4)  # log 2
         0.6931
@@ -53,7 +53,7 @@ def ece(log_probs: Tensor, labels: Tensor, bins: int = 15) -> float:
         labels: Classes of shape (B,).
         bins: Number of bins.
 
-    Example:
+    Examples:
         >>> import torch
         >>> probs = torch.tensor([[0.9, 0.1], [0.9, 0.1]])
         >>> round(ece(probs.log(), torch.tensor([0, 1])), 4)  # confidence 0.9, accuracy 0.5

@@ -35,7 +35,7 @@ class Noise(ABC):
 class Gaussian(Noise):
     """Standard normal noise, the paper's.
 
-    Example:
+    Examples:
         >>> import torch
         >>> Gaussian().sample((2, 3), like=torch.ones(1, dtype=torch.float64)).dtype
         torch.float64

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +25,7 @@ from tacit.functional import (
 )
 from tacit.groups import batch_size, call_in_groups
 from tacit.noise import Gaussian, Noise
-from tacit.parametrization import initial_scales
+from tacit.parametrization import Entry, Parametrization, Standard, group, optimizer_family
 from tacit.selection import RandomLayer, Where, select_layers
 
 _OWN_KEYWORDS = {"samples", "draws", "weights", "chunk_size", "generator"}
@@ -38,6 +37,7 @@ def variational(
     *,
     rank: int | None = None,
     noise: Noise | None = None,
+    parametrization: Parametrization | None = None,
     draws: int = 1,
     generator: torch.Generator | None = None,
 ) -> Variational:
@@ -55,6 +55,8 @@ def variational(
             in the first (rank 10) and the last layer (rank 20).
         rank: Rank of the low-rank covariances where `where` is a list or None.
         noise: Distribution of z in w = mean + S z; `tacit.noise.Gaussian()` if left out.
+        parametrization: How large the factors start and how learning rates scale with width and
+            rank; `tacit.Standard()` if left out.
         draws: Number of draws of the weights for a batch in train mode (at most one per example):
             see `Variational.forward`. More draws mean less gradient noise.
         generator: Source of randomness for the initial factors.
@@ -63,7 +65,7 @@ def variational(
         ValueError: If a name matches no layer, a parameter is claimed twice or can't be random, or
             a covariance doesn't fit its layer.
 
-    Example:
+    Examples:
         >>> import tacit, torch
         >>> from torch import nn
         >>> net = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 3))
@@ -81,14 +83,19 @@ def variational(
             f"noise: expected one of tacit.noise, for instance tacit.noise.StudentT(5), "
             f"received {noise!r}."
         )
+    if parametrization is not None and not isinstance(parametrization, Parametrization):
+        raise TypeError(
+            "parametrization: expected tacit.Standard(), MaximalUpdate() or NeuralTangent(), "
+            f"received {parametrization!r}."
+        )
+    _checks.positive_integer("draws", draws)
     layers = select_layers(module, where, rank)
-    model = Variational(
-        module, layers, noise or Gaussian(), _checks.positive_integer("draws", draws)
-    )
+    model = Variational(module, layers, noise or Gaussian(), parametrization or Standard(), draws)
+    scales = model.scales()
     for layer, distribution in zip(layers, model.distributions.values(), strict=True):
-        own = dict(module.get_submodule(layer.name).named_parameters(recurse=False))
-        scales = initial_scales({name: value.shape for name, value in own.items()})
-        layer.covariance.initialize(distribution.factors, scales, layer.shapes, generator=generator)
+        layer.covariance.initialize(
+            distribution.factors, scales[layer.label], layer.shapes, generator=generator
+        )
     return model
 
 
@@ -123,17 +130,24 @@ class Variational(nn.Module):
             low-rank covariance `factors.fc.weight` and `factors.fc.bias`.
         layers: The random layers.
         noise: The distribution of z in w = mean + S z.
+        parametrization: How factors start and how learning rates scale.
         draws: Number of draws for a batch in train mode.
     """
 
     def __init__(
-        self, module: nn.Module, layers: list[RandomLayer], noise: Noise, draws: int
+        self,
+        module: nn.Module,
+        layers: list[RandomLayer],
+        noise: Noise,
+        parametrization: Parametrization,
+        draws: int,
     ) -> None:
         super().__init__()
         self.module = module
         self.factors = nn.Module()
         self.layers = tuple(layers)
         self.noise = noise
+        self.parametrization = parametrization
         self.draws = draws
         self._caller = Caller(tied_names(module))
         for layer in layers:
@@ -225,31 +239,57 @@ class Variational(nn.Module):
         noise = _draw(distributions, _checks.sample_shape("sample", shape), generator)
         return self._weights(distributions, noise)
 
-    def param_groups(self, lr: float) -> list[dict[str, Any]]:
-        """Return parameter groups for SGD: every parameter once, factors with lr / rank.
+    def param_groups(
+        self, lr: float, optimizer: str = "sgd", *, weight_decay: float = 0.0
+    ) -> list[dict[str, Any]]:
+        """Return parameter groups for an optimizer: every parameter once, with its learning rate.
 
-        S z is a sum over the rank; dividing the learning rate by the rank keeps the size of its
-        change in a step independent of it (Lemma J.1 of Tensor Programs V).
+        The model's parametrization says by what the learning rate of a mean is multiplied, the
+        covariance how that of its factors follows from it: for a low-rank factor divided by the
+        rank under SGD, by its root under Adam.
 
         Args:
-            lr: Learning rate of the means.
+            lr: Learning rate, before the factors of the parametrization.
+            optimizer: The name of the optimizer: "sgd", "adam", "adamw" and others.
+            weight_decay: Weight decay of the means; factors have none, it would shrink the prior.
+
+        Raises:
+            ValueError: If the optimizer's scaling is not known, or a parameter is in no group.
         """
-        lr = _checks.positive_number("lr", lr)
-        by_rank: defaultdict[int, list[nn.Parameter]] = defaultdict(list)
-        for layer in self.layers:
-            home = self.factors.get_submodule(layer.name)
-            for name, factor in layer.factors.items():
-                by_rank[factor.rank].append(home.get_parameter(name))
-        groups: list[dict[str, Any]] = [
-            {"name": "means", "params": list(self.module.parameters()), "lr": lr}
-        ]
-        for rank, factors in sorted(by_rank.items()):
-            groups.append({"name": f"factors of rank {rank}", "params": factors, "lr": lr / rank})
-        covered = {id(parameter) for group in groups for parameter in group["params"]}
-        missing = [name for name, value in self.named_parameters() if id(value) not in covered]
-        if missing:
-            raise ValueError(f"param_groups: in no group: {', '.join(missing)}.")
-        return groups
+        return group(self.entries(optimizer), self, lr, weight_decay)
+
+    def entries(self, optimizer: str) -> Iterator[Entry]:
+        """Yield every parameter with its learning-rate factor, means first."""
+        family = optimizer_family(optimizer)
+        tensors = self.parametrization.tensors(self.module)
+        rates = {}
+        for name, parameter in self.module.named_parameters():
+            rates[id(parameter)] = self.parametrization.learning_rate(tensors[name], optimizer)
+            yield Entry("means", f"module.{name}", parameter, rates[id(parameter)], decay=True)
+        scales = self.scales()
+        for layer, distribution in zip(self.layers, self.distributions.values(), strict=True):
+            given = layer.covariance.learning_rates(
+                layer.shapes,
+                {n: s * layer.covariance.scale for n, s in scales[layer.label].items()},
+                {name: rates[id(mean)] for name, mean in distribution.mean.items()},
+                family,
+            )
+            for name, factor in distribution.factors.items():
+                label = join("factors", join(layer.name, name))
+                parameter = cast(nn.Parameter, factor)
+                yield Entry("factors", label, parameter, given[name], decay=False)
+
+    def scales(self) -> dict[str, dict[str, float]]:
+        """Return the parametrization's initial standard deviations: layer -> its tensors."""
+        tensors = self.parametrization.tensors(self.module)
+        stds = {
+            id(parameter): self.parametrization.std(tensors[name])
+            for name, parameter in self.module.named_parameters()
+        }
+        return {
+            label: {name: stds[id(mean)] for name, mean in distribution.mean.items()}
+            for label, distribution in self.distributions.items()
+        }
 
     def parameter_counts(self) -> dict[str, int]:
         """Return the number of parameters of the module, of the factors, and in total."""

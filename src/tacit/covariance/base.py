@@ -20,6 +20,23 @@ def parameter_count(shapes: Shapes) -> int:
     return sum(math.prod(shape) for shape in shapes.values())
 
 
+def rates_by_rank(
+    factors: Mapping[str, Factor], rates: Mapping[str, float], family: str
+) -> dict[str, float]:
+    """Return learning-rate factors by rank R: 1/R of the mean's under SGD, R^-1/2 under Adam.
+
+    S z is a sum over R components. Scaled by R^-1/2 in the forward pass, it could be trained like a
+    mean ("Proposed Scaling" in the paper); by Lemma J.1 of Tensor Programs V that is the same as
+    starting S at R^-1/2 of its scale with these learning rates.
+    """
+    power = -1.0 if family == "sgd" else -0.5
+    return {
+        name: rates[factor.tensor] * factor.rank**power
+        for name, factor in factors.items()
+        if factor.tensor is not None
+    }
+
+
 def check_rank(structure: str, rank: int, shapes: Shapes) -> None:
     """Raise ValueError if a rank is above the number of parameters of a layer."""
     if rank > (P := parameter_count(shapes)):
@@ -36,9 +53,8 @@ class Factor:
         shape: Its shape.
         tensor: The layer's tensor whose initial scale it carries. None: it carries no scale, as the
             output side of a Kronecker product, whose input side carries it.
-        rank: How many noise components are summed through it. It starts at rank^-1/2 of its scale
-            and its SGD learning rate is divided by the rank, so that neither the size of S z nor
-            its change in a step depends on the rank ("Proposed Scaling" in the paper).
+        rank: How many noise components are summed through it. It starts at rank^-1/2 of its scale,
+            so that the size of S z doesn't depend on the rank.
         variance: The share of the tensor's initial variance that it carries.
         random: Whether it starts at normal draws (mean 0), or at its standard deviation.
     """
@@ -57,7 +73,7 @@ class Covariance(ABC):
     bias jointly: w = mean + S z. A structure holds settings only, no tensors. It says which tensors
     S is made of and how S is applied; everything else follows.
 
-    To write one, make a frozen dataclass with a field `scale` and the four abstract methods below,
+    To write one, make a frozen dataclass with a field `scale` and the five abstract methods below,
     and let `tacit.testing.CovarianceSuite` check it.
     """
 
@@ -95,6 +111,20 @@ class Covariance(ABC):
     @abstractmethod
     def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
         """Return tr(S S^T), the sum of the parameters' variances, without forming S."""
+
+    @abstractmethod
+    def learning_rates(
+        self, shapes: Shapes, scales: Mapping[str, float], rates: Mapping[str, float], family: str
+    ) -> dict[str, float]:
+        """Return the learning-rate factors of the tensors that `factors(shapes)` describes.
+
+        Args:
+            shapes: The layer's tensors.
+            scales: Their initial standard deviations, times this structure's `scale`.
+            rates: The learning-rate factors of their means.
+            family: "sgd" where a step is proportional to the gradient, "adam" where it is
+                normalised entry by entry.
+        """
 
     def initialize(
         self,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tacit import _checks
-from tacit.covariance.base import Covariance, Factor, Shapes, parameter_count
+from tacit.covariance.base import Covariance, Factor, Shapes, parameter_count, rates_by_rank
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Diagonal(Covariance):
     Args:
         scale: Initial standard deviation of a weight, relative to its parametrization's.
 
-    Example:
+    Examples:
         >>> import tacit, torch
         >>> model = tacit.variational(torch.nn.Linear(16, 4), {"": Diagonal()})
         >>> model.factors.bias
@@ -50,3 +50,8 @@ class Diagonal(Covariance):
 
     def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
         return torch.stack([factors[name].square().sum() for name in shapes]).sum()
+
+    def learning_rates(
+        self, shapes: Shapes, scales: Mapping[str, float], rates: Mapping[str, float], family: str
+    ) -> dict[str, float]:
+        return rates_by_rank(self.factors(shapes), rates, family)

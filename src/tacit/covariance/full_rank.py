@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from tacit import _checks
-from tacit.covariance.base import Covariance, Factor, Shapes, parameter_count
+from tacit.covariance.base import Covariance, Factor, Shapes, parameter_count, rates_by_rank
 from tacit.covariance.low_rank import LowRank
 
 
@@ -23,7 +23,7 @@ class FullRank(Covariance):
         max_gigabytes: Largest factor that is allowed, in single precision. Training holds the
             factor about three times: itself, its gradient and the optimizer's momentum.
 
-    Example:
+    Examples:
         >>> import tacit, torch
         >>> model = tacit.variational(torch.nn.Linear(8, 4), {"": FullRank()})
         >>> model.factors.weight.shape
@@ -56,6 +56,11 @@ class FullRank(Covariance):
 
     def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
         return self._square(shapes).trace(factors, shapes)
+
+    def learning_rates(
+        self, shapes: Shapes, scales: Mapping[str, float], rates: Mapping[str, float], family: str
+    ) -> dict[str, float]:
+        return rates_by_rank(self.factors(shapes), rates, family)
 
     def _square(self, shapes: Shapes) -> LowRank:
         return LowRank(parameter_count(shapes), self.scale)

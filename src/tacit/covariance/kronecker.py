@@ -39,7 +39,7 @@ class Kronecker(Covariance):
         scale: Initial standard deviation of a weight, relative to its parametrization's. A carries
             it; B starts with rows of length 1 in expectation.
 
-    Example:
+    Examples:
         >>> import tacit, torch
         >>> model = tacit.variational(torch.nn.Conv2d(3, 8, 5), {"": Kronecker(4, 2)})
         >>> {name: tuple(factor.shape) for name, factor in model.factors.named_parameters()}
@@ -91,6 +91,34 @@ class Kronecker(Covariance):
     def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
         trace_A = torch.stack([factors[f"{name}_input"].square().sum() for name in shapes]).sum()
         return trace_A * factors[_output(shapes)].square().sum()
+
+    def learning_rates(
+        self, shapes: Shapes, scales: Mapping[str, float], rates: Mapping[str, float], family: str
+    ) -> dict[str, float]:
+        """Return a learning-rate factor for each side.
+
+        With the gradient G of W, a step of SGD with rate a on A changes W by B Z Z^T B^T G times a,
+        and one with rate b on B by G A Z^T Z A^T times b. Z Z^T is about R_in on R_out dimensions,
+        Z^T Z about R_out. The rows of B have length 1, so B B^T has eigenvalues of about out/R_out;
+        A A^T has about tr(A A^T)/R_in, where the trace is that of the initial scales. W changes by
+        as much as under a step with the mean's rate r if
+
+            a = r R_out / (R_in out)    and    b = r R_in / (R_out tr(A A^T)).
+
+        With the mean's rate for both, B B^T would multiply the step by the width. Adam moves every
+        entry by its rate; each side moves by the same part of its size as the mean if
+
+            a = r R_in^-1/2    and    b = r R_out^-1/2 / scale.
+        """
+        first = next(iter(shapes))
+        R_in, R_out = self.input_rank, self.output_rank
+        if family == "adam":
+            sides = {f"{name}_input": rates[name] * R_in**-0.5 for name in shapes}
+            return {**sides, _output(shapes): rates[first] * R_out**-0.5 / scales[first]}
+        out = shapes[first][0] if shapes[first] else 1
+        trace = sum(scales[name] ** 2 * shapes[name].numel() / out for name in shapes)
+        sides = {f"{name}_input": rates[name] * R_out / (R_in * out) for name in shapes}
+        return {**sides, _output(shapes): rates[first] * R_in / (R_out * trace)}
 
 
 def _output(shapes: Shapes) -> str:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tacit import _checks
-from tacit.covariance.base import Covariance, Factor, Shapes, check_rank
+from tacit.covariance.base import Covariance, Factor, Shapes, check_rank, rates_by_rank
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class LowRank(Covariance):
         rank: Number of directions R, at most the number of parameters.
         scale: Initial standard deviation of a weight, relative to its parametrization's.
 
-    Example:
+    Examples:
         >>> import tacit, torch
         >>> model = tacit.variational(torch.nn.Linear(8, 4), {"": LowRank(3)})
         >>> model.factors.weight.shape
@@ -50,6 +50,11 @@ class LowRank(Covariance):
 
     def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
         return torch.stack([factors[name].square().sum() for name in shapes]).sum()
+
+    def learning_rates(
+        self, shapes: Shapes, scales: Mapping[str, float], rates: Mapping[str, float], family: str
+    ) -> dict[str, float]:
+        return rates_by_rank(self.factors(shapes), rates, family)
 
 
 def contract(z: Tensor, factor: Tensor) -> Tensor:

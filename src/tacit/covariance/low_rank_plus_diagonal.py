@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from tacit import _checks
-from tacit.covariance.base import Covariance, Factor, Shapes, check_rank
+from tacit.covariance.base import Covariance, Factor, Shapes, check_rank, rates_by_rank
 from tacit.covariance.diagonal import Diagonal
 from tacit.covariance.low_rank import LowRank
 
@@ -25,7 +25,7 @@ class LowRankPlusDiagonal(Covariance):
         rank: Number of directions of the low-rank part.
         scale: Initial standard deviation of a weight, relative to its parametrization's.
 
-    Example:
+    Examples:
         >>> import tacit, torch
         >>> model = tacit.variational(torch.nn.Linear(8, 4), {"": LowRankPlusDiagonal(3)})
         >>> model.factors.weight.shape, model.factors.weight_diagonal.shape
@@ -56,6 +56,11 @@ class LowRankPlusDiagonal(Covariance):
     def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
         diagonal = Diagonal().trace(_unsuffixed(factors, shapes), shapes)
         return self._low.trace(factors, shapes) + diagonal
+
+    def learning_rates(
+        self, shapes: Shapes, scales: Mapping[str, float], rates: Mapping[str, float], family: str
+    ) -> dict[str, float]:
+        return rates_by_rank(self.factors(shapes), rates, family)
 
     @property
     def _low(self) -> LowRank:

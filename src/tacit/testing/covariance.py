@@ -40,7 +40,7 @@ class CovarianceSuite(ABC):
     Args of the methods to define: `shapes` are the tensors of a layer, `factors` the tensors that
     the structure builds S of.
 
-    Example:
+    Examples:
         >>> import torch, tacit
         >>> class TestLowRank(CovarianceSuite):
         ...     def covariances(self, shapes):
@@ -166,6 +166,14 @@ class CovarianceSuite(ABC):
 
             apply = partial(_apply_flat, covariance, shapes, tuple(factors), z)
             assert torch.autograd.gradcheck(apply, tuple(factors.values()), fast_mode=True)
+
+    def test_every_factor_has_a_learning_rate(self) -> None:
+        for covariance, shapes, factors in self.cases():
+            scales, rates = dict.fromkeys(shapes, 0.5), dict.fromkeys(shapes, 0.1)
+            for family in ("sgd", "adam"):
+                given = covariance.learning_rates(shapes, scales, rates, family)
+                assert given.keys() == factors.keys()
+                assert all(0 < rate < math.inf for rate in given.values())
 
     def test_zero_factors_are_deterministic_with_finite_gradients(self) -> None:
         for covariance, shapes, factors in self.cases():

@@ -1,0 +1,96 @@
+"""The maximal update parametrization, muP."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from tacit.parametrization.base import Parametrization, optimizer_family
+from tacit.parametrization.tensors import Fans, Role, Tensor, fans_of
+
+
+@dataclass(frozen=True)
+class MaximalUpdate(Parametrization):
+    """muP: features move by the same amount at every width, so the best learning rate transfers.
+
+    Without a base, Table 3 of Tensor Programs V:
+
+    | role | variance | learning rate, SGD | learning rate, Adam |
+    | --- | --- | --- | --- |
+    | input | 1/fan_in | fan_out | 1 |
+    | hidden | 1/fan_in | 1 | 1/fan_in |
+    | output | 1/fan_in^2 | 1/fan_in | 1/fan_in |
+    | vector | 1 | fan_out | 1 |
+    | scalar | 1 | 1 | 1 |
+
+    With a base, the same relative to it: a fan is replaced by its ratio to the base's, and the
+    variance is that of the standard parametrization at the base's width times the table's growth
+    since. At the base's width everything is as in `Standard`, to the last bit. Hidden weights whose
+    sides grow differently have the SGD factor of their ratio, fan_out/fan_in.
+
+    Args:
+        base: A narrower copy of the same network, or None. Roles are then found by comparing
+            shapes; without one by position.
+        roles: Roles named by hand: names or globs of layers or parameters -> role.
+    """
+
+    base: nn.Module | None = None
+    roles: Mapping[str, Role] = field(default_factory=dict)
+
+    def std(self, tensor: Tensor) -> float:
+        if tensor.role in ("vector", "scalar"):
+            return 1.0 if tensor.base is None else tensor.base.scale
+        if tensor.role == "output":
+            return tensor.fans.scale / math.sqrt(_fan_in(tensor))
+        return tensor.fans.scale
+
+    def learning_rate(self, tensor: Tensor, optimizer: str) -> float:
+        family, fan_in, fan_out = optimizer_family(optimizer), _fan_in(tensor), _fan_out(tensor)
+        match tensor.role:
+            case "input" | "vector":
+                return fan_out if family == "sgd" else 1.0
+            case "hidden" if family == "sgd":
+                return 1.0 if tensor.base is None else fan_out / fan_in
+            case "hidden" | "output":
+                return 1.0 / fan_in
+            case _:
+                return 1.0
+
+    def tensors(self, module: nn.Module) -> dict[str, Tensor]:
+        if self.base is None:
+            return super().tensors(module)
+        fans, base = fans_of(module), fans_of(self.base)
+        if fans.keys() != base.keys():
+            odd = sorted(fans.keys() ^ base.keys())
+            raise ValueError(
+                "MaximalUpdate(base): expected a narrower copy of the same network; only one of "
+                f"the two has: {', '.join(odd)}."
+            )
+        roles = {name: _role_by_growth(fans[name], base[name]) for name in fans}
+        return self._named_by_hand(fans, roles, base)
+
+
+def _role_by_growth(fans: Fans, base: Fans) -> Role:
+    wider_in, wider_out = fans.fan_in != base.fan_in, fans.fan_out != base.fan_out
+    if fans.kind not in ("weight", "embedding"):
+        return "vector" if wider_out else "scalar"
+    match wider_in, wider_out:
+        case True, True:
+            return "hidden"
+        case True, False:
+            return "output"
+        case False, True:
+            return "input"
+        case _:
+            return "scalar"
+
+
+def _fan_in(tensor: Tensor) -> float:
+    return tensor.fans.fan_in / (1 if tensor.base is None else tensor.base.fan_in)
+
+
+def _fan_out(tensor: Tensor) -> float:
+    return tensor.fans.fan_out / (1 if tensor.base is None else tensor.base.fan_out)
