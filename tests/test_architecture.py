@@ -10,13 +10,14 @@ import tacit
 # Each row may import from the rows above it, and from itself only within one package.
 LAYERS = [
     ["_checks", "_names", "_tree"],
-    ["covariance", "noise", "parametrization", "metrics"],
+    ["covariance", "noise", "parametrization", "metrics", "plots"],
     ["distribution", "functional", "selection"],
     ["groups"],
     ["variational"],
     ["conversion"],
     ["scaling"],
-    ["testing", "demo"],
+    ["coordinate_check"],
+    ["testing", "demo", "experiments"],
 ]
 HEIGHT = {name: height for height, row in enumerate(LAYERS) for name in row}
 ROOT = Path(tacit.__file__).parent

@@ -1,7 +1,8 @@
 """Deep networks that know what they don't know: variational deep learning without a regularizer."""
 
-from tacit import metrics, noise
+from tacit import metrics, noise, plots
 from tacit.conversion import deterministic, ensemble
+from tacit.coordinate_check import coordinate_check
 from tacit.covariance import Diagonal, FullRank, Kronecker, LowRank, LowRankPlusDiagonal
 from tacit.parametrization import MaximalUpdate, NeuralTangent, Standard
 from tacit.scaling import describe, initialize, param_groups
@@ -18,6 +19,7 @@ __all__ = [
     "MaximalUpdate",
     "NeuralTangent",
     "Standard",
+    "coordinate_check",
     "describe",
     "deterministic",
     "ensemble",
@@ -25,5 +27,6 @@ __all__ = [
     "metrics",
     "noise",
     "param_groups",
+    "plots",
     "variational",
 ]

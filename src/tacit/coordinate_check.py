@@ -1,0 +1,257 @@
+"""Do features move by the same amount at every width? The test of a parametrization."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.progress import track
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tacit import _checks
+from tacit._tree import tensors_in
+from tacit.parametrization import Parametrization, fans_of
+from tacit.scaling import param_groups
+from tacit.variational import Variational
+
+Data = tuple[Tensor, Tensor]
+Features = dict[str, tuple[Tensor, Tensor]]  # layer -> mean and standard deviation over draws
+
+
+@dataclass(frozen=True)
+class Change:
+    """How far the features of a layer have moved since the start, root mean squares.
+
+    Args:
+        layer: Name of the layer whose outputs are the features.
+        width: Width of the network.
+        seed: Seed of its initialization.
+        step: Number of training steps.
+        mean: Change of the features' mean over draws of the weights.
+        std: Change of their standard deviation; 0 for a plain network.
+        start: Size of the features' mean at the start.
+    """
+
+    layer: str
+    width: int
+    seed: int
+    step: int
+    mean: float
+    std: float
+    start: float
+
+
+@dataclass(frozen=True)
+class CoordinateCheck:
+    """What `coordinate_check` found.
+
+    Args:
+        changes: The changes of all layers, widths, seeds and steps.
+        tolerance: The largest slope that counts as none.
+    """
+
+    changes: tuple[Change, ...]
+    tolerance: float
+
+    @property
+    def layers(self) -> list[str]:
+        """The layers, in the order of the network."""
+        return list(dict.fromkeys(change.layer for change in self.changes))
+
+    def slope(self, layer: str, of: str = "mean") -> float:
+        """Return the power of the width with which a layer's change grows, at the last step.
+
+        The slope of the least-squares line through log change against log width, over all seeds.
+        Not a number if training diverged.
+        """
+        last = max(change.step for change in self.changes)
+        points = [
+            (math.log(change.width), math.log(max(getattr(change, of), 1e-30)))
+            for change in self.changes
+            if change.layer == layer and change.step == last
+        ]
+        if not all(math.isfinite(y) for _, y in points):
+            return math.nan
+        return statistics.linear_regression(*zip(*points, strict=True)).slope
+
+    @property
+    def holds(self) -> bool:
+        """Whether the mean features of every layer move alike at every width."""
+        return all(abs(self.slope(layer)) <= self.tolerance for layer in self.layers)
+
+    def __str__(self) -> str:
+        lines = [
+            "features move alike at every width"
+            if self.holds
+            else "features do not move alike at every width"
+        ]
+        lines[0] += f" (slopes within {self.tolerance:g})" if self.holds else ""
+        width = max(map(len, self.layers))
+        for layer in self.layers:
+            mean, std = self.slope(layer), self.slope(layer, "std")
+            lines.append(f"  {layer:{width}}  mean ~ width^{mean:+.2f}  std ~ width^{std:+.2f}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as plain data, for JSON."""
+        return {
+            "tolerance": self.tolerance,
+            "holds": self.holds,
+            "slopes": {
+                layer: {of: self.slope(layer, of) for of in ("mean", "std")}
+                for layer in self.layers
+            },
+            "changes": [asdict(change) for change in self.changes],
+        }
+
+    def plot(self, path: str | Path, title: str = "") -> None:
+        """Draw the changes against width, a panel per layer and a line per step; needs matplotlib.
+
+        Args:
+            path: File to write; its ending says the format.
+            title: Title of the figure.
+        """
+        from tacit.plots import plot_coordinates
+
+        plot_coordinates([asdict(change) for change in self.changes], path, title)
+
+
+def coordinate_check(
+    make_net: Callable[[int], nn.Module],
+    widths: Sequence[int],
+    data: Data,
+    *,
+    parametrization: Parametrization | None = None,
+    loss: Callable[[Tensor, Tensor], Tensor] = F.mse_loss,
+    lr: float = 0.01,
+    optimizer: str = "sgd",
+    steps: int = 5,
+    seeds: int = 3,
+    samples: int = 16,
+    tolerance: float = 0.25,
+    progress: bool = True,
+) -> CoordinateCheck:
+    """Train a network for a few steps at several widths and see how far its features move.
+
+    Under the maximal update parametrization the change doesn't depend on the width; under the
+    standard one it grows or vanishes.
+
+    Args:
+        make_net: Makes the network of a given width, plain or variational, initialized. The global
+            random seed is set before each call.
+        widths: Two widths at least.
+        data: One batch: inputs and targets.
+        parametrization: Learning rates of a plain network; a variational model has its own.
+        loss: Of outputs and targets.
+        lr: Learning rate, before the parametrization's factors.
+        optimizer: "sgd", "adam" or "adamw".
+        steps: Number of training steps.
+        seeds: Number of networks for each width.
+        samples: Draws over which mean and standard deviation of the features are taken, the same
+            noise before and after.
+        tolerance: The largest slope of log change against log width that counts as none.
+        progress: Whether to show a progress bar.
+
+    Examples:
+        >>> import tacit, torch
+        >>> from torch import nn
+        >>> def make_net(width):
+        ...     net = nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 1))
+        ...     tacit.initialize(net, tacit.MaximalUpdate())
+        ...     return net
+        >>> data = torch.randn(8, 4), torch.randn(8, 1)
+        >>> check = tacit.coordinate_check(
+        ...     make_net, [64, 256], data, parametrization=tacit.MaximalUpdate(), lr=1e-3,
+        ...     progress=False,
+        ... )
+        >>> check.holds
+        True
+    """
+    if len(set(widths)) < 2:
+        raise ValueError(f"widths: expected at least two different widths, received {widths}.")
+    constructor = _optimizer(optimizer)
+    runs = [(_checks.positive_integer("widths", w), s) for w in widths for s in range(seeds)]
+    changes: list[Change] = []
+    for width, seed in track(runs, description="coordinate check", disable=not progress):
+        torch.manual_seed(seed)
+        net = make_net(width).train()
+        stepper = constructor(param_groups(net, lr, optimizer, parametrization=parametrization))
+        before = _features(net, data[0], samples)
+        for step in range(1, _checks.positive_integer("steps", steps) + 1):
+            stepper.zero_grad()
+            loss(net(data[0]), data[1]).backward()
+            stepper.step()
+            changes += _changes(before, _features(net, data[0], samples), width, seed, step)
+    return CoordinateCheck(tuple(changes), tolerance)
+
+
+def _optimizer(name: str) -> Any:
+    constructors = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+    if name not in constructors:
+        raise ValueError(f"optimizer: expected sgd, adam or adamw, received {name!r}.")
+    return constructors[name]
+
+
+def _changes(before: Features, after: Features, width: int, seed: int, step: int) -> list[Change]:
+    return [
+        Change(
+            layer,
+            width,
+            seed,
+            step,
+            mean=_rms(after[layer][0] - before[layer][0]),
+            std=_rms(after[layer][1] - before[layer][1]),
+            start=_rms(before[layer][0]),
+        )
+        for layer in before
+    ]
+
+
+def _rms(tensor: Tensor) -> float:
+    return tensor.double().square().mean().sqrt().item()
+
+
+@torch.no_grad()
+def _features(net: nn.Module, x: Tensor, samples: int) -> Features:
+    """Return mean and standard deviation over draws of the outputs of layers with weights."""
+    module = net.module if isinstance(net, Variational) else net
+    layers = {name.rpartition(".")[0] for name, f in fans_of(module).items() if f.kind in KINDS}
+    kept: dict[str, list[Tensor]] = {}
+
+    def keep(name: str) -> Callable[..., None]:
+        return lambda _, __, output: kept.setdefault(name, []).append(tensors_in(output)[0])
+
+    hooks = [
+        layer.register_forward_hook(keep(name))
+        for name, layer in module.named_modules()
+        if name in layers
+    ]
+    try:
+        _run(net, x, samples)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {name: _moments(torch.stack(outputs)) for name, outputs in kept.items()}
+
+
+KINDS = ("weight", "embedding")
+
+
+def _moments(outputs: Tensor) -> tuple[Tensor, Tensor]:
+    return outputs.mean(0), outputs.std(0, correction=0)
+
+
+def _run(net: nn.Module, x: Tensor, samples: int) -> None:
+    if not isinstance(net, Variational):
+        net(x)
+        return
+    generator = torch.Generator(device=next(net.parameters()).device).manual_seed(0)
+    weights = net.sample(samples, generator=generator)
+    for m in range(samples):  # one by one: hooks can't keep what vmap computes
+        net(x, weights={name: tensor[m] for name, tensor in weights.items()})
