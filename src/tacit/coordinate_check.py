@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from tacit import _checks
 from tacit._tree import tensors_in
 from tacit.parametrization import Parametrization, fans_of
+from tacit.plots import plot_coordinates
 from tacit.scaling import param_groups
 from tacit.variational import Variational
 
@@ -86,12 +87,8 @@ class CoordinateCheck:
         return all(abs(self.slope(layer)) <= self.tolerance for layer in self.layers)
 
     def __str__(self) -> str:
-        lines = [
-            "features move alike at every width"
-            if self.holds
-            else "features do not move alike at every width"
-        ]
-        lines[0] += f" (slopes within {self.tolerance:g})" if self.holds else ""
+        verdict = "move" if self.holds else "do not move"
+        lines = [f"mean features {verdict} alike at every width (tolerance {self.tolerance:g})"]
         width = max(map(len, self.layers))
         for layer in self.layers:
             mean, std = self.slope(layer), self.slope(layer, "std")
@@ -99,15 +96,16 @@ class CoordinateCheck:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain data, for JSON."""
+        """Return all of it as plain data for JSON; None where a run diverged."""
+        slopes = {
+            layer: {of: _finite(self.slope(layer, of)) for of in ("mean", "std")}
+            for layer in self.layers
+        }
         return {
             "tolerance": self.tolerance,
             "holds": self.holds,
-            "slopes": {
-                layer: {of: self.slope(layer, of) for of in ("mean", "std")}
-                for layer in self.layers
-            },
-            "changes": [asdict(change) for change in self.changes],
+            "slopes": slopes,
+            "changes": self._rows(),
         }
 
     def plot(self, path: str | Path, title: str = "") -> None:
@@ -117,9 +115,13 @@ class CoordinateCheck:
             path: File to write; its ending says the format.
             title: Title of the figure.
         """
-        from tacit.plots import plot_coordinates
+        plot_coordinates(self._rows(), path, title)
 
-        plot_coordinates([asdict(change) for change in self.changes], path, title)
+    def _rows(self) -> list[dict[str, Any]]:
+        return [
+            {name: _finite(value) for name, value in asdict(change).items()}
+            for change in self.changes
+        ]
 
 
 def coordinate_check(
@@ -191,6 +193,10 @@ def coordinate_check(
     return CoordinateCheck(tuple(changes), tolerance)
 
 
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _optimizer(name: str) -> Any:
     constructors = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
     if name not in constructors:
@@ -221,7 +227,11 @@ def _rms(tensor: Tensor) -> float:
 def _features(net: nn.Module, x: Tensor, samples: int) -> Features:
     """Return mean and standard deviation over draws of the outputs of layers with weights."""
     module = net.module if isinstance(net, Variational) else net
-    layers = {name.rpartition(".")[0] for name, f in fans_of(module).items() if f.kind in KINDS}
+    layers = {
+        name.rpartition(".")[0]
+        for name, fans in fans_of(module).items()
+        if fans.kind in ("weight", "embedding")
+    }
     kept: dict[str, list[Tensor]] = {}
 
     def keep(name: str) -> Callable[..., None]:
@@ -238,9 +248,6 @@ def _features(net: nn.Module, x: Tensor, samples: int) -> Features:
         for hook in hooks:
             hook.remove()
     return {name: _moments(torch.stack(outputs)) for name, outputs in kept.items()}
-
-
-KINDS = ("weight", "embedding")
 
 
 def _moments(outputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -22,6 +22,7 @@ from torch import nn
 from tacit.coordinate_check import coordinate_check
 from tacit.covariance import FullRank
 from tacit.parametrization import MaximalUpdate, Parametrization, Standard
+from tacit.plots import plot_coordinates
 from tacit.scaling import initialize
 from tacit.variational import variational
 
@@ -70,8 +71,6 @@ def compute(
 
 def draw(saved: dict[str, Any], folder: Path) -> None:
     """Draw the four figures from saved results, as vector graphics and as pictures."""
-    from tacit.plots import plot_coordinates
-
     for name, result in saved["results"].items():
         for ending in ("pdf", "png"):
             title = name.replace("_", ", ").replace("mup", "muP").replace("sp", "SP")
