@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.progress import track
+from rich.progress import Progress
 from torch import Tensor, nn
 
 BOOTSTRAPS = 1000
@@ -29,12 +29,16 @@ def interleaved_seconds(
     """
     chance = random.Random(0)
     seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for repeat in track(range(warmup + repeats), description=label, transient=True):
-        for name in chance.sample(list(runs), len(runs)):
-            start = time.perf_counter()
-            runs[name]()
-            if repeat >= warmup:
-                seconds[name].append(time.perf_counter() - start)
+    # Refreshed by hand: a thread that draws the bar would take time from what is measured.
+    with Progress(auto_refresh=False, transient=True) as progress:
+        task = progress.add_task(label, total=warmup + repeats)
+        for repeat in range(warmup + repeats):
+            for name in chance.sample(list(runs), len(runs)):
+                start = time.perf_counter()
+                runs[name]()
+                if repeat >= warmup:
+                    seconds[name].append(time.perf_counter() - start)
+            progress.update(task, advance=1, refresh=repeat % 20 == 0)
     return seconds
 
 
