@@ -111,7 +111,7 @@ class TestQuadraticLoss:
     def test_variance_of_the_gradient_under_draws_and_samples(self, problem):
         """Independent groups: the variance of K draws is the mean of the groups' over K.
 
-        Measured here, relative to one draw for the batch: 8 draws 0.16, 8 samples 1/8.
+        Measured here, relative to one draw for the batch: 8 draws 0.22, 8 samples 0.125.
         """
         model, _, _ = problem
         x = torch.randn(64, self.P, dtype=torch.float64)
@@ -125,7 +125,7 @@ class TestQuadraticLoss:
         draws = total_variance(x, y, draws=8)
         groups = zip(x.split(8), y.split(8), strict=True)
         expected = sum(total_variance(*group) for group in groups) / 64
-        # The relative standard error of a variance of 8000 such products is about 3 %.
+        # Repeated, such an estimate from 8000 gradients has a relative deviation of 2.4 %.
         assert draws == pytest.approx(expected, rel=0.15)
         assert samples == pytest.approx(one / 8, rel=0.15)
         assert draws < 0.3 * one
