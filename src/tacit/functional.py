@@ -154,6 +154,33 @@ def tracked_statistics(module: nn.Module) -> dict[str, Tensor]:
     }
 
 
+def leading_shape(weights: Weights, shapes: Mapping[str, torch.Size]) -> tuple[int, ...]:
+    """Return the shape in front of the parameters' own, the same for all sampled tensors.
+
+    Args:
+        weights: Sampled tensors.
+        shapes: The parameters that are expected, with their shapes.
+
+    Raises:
+        ValueError: If these are not samples of these parameters.
+    """
+    if not isinstance(weights, Mapping) or weights.keys() != shapes.keys():
+        received = list(weights) if isinstance(weights, Mapping) else type(weights).__name__
+        raise ValueError(
+            "weights: expected a sample of this model, with the tensors "
+            f"{', '.join(shapes)}; received {received}."
+        )
+    first = next(iter(shapes))
+    leading = weights[first].shape[: weights[first].ndim - len(shapes[first])]
+    for name, tensor in weights.items():
+        expected = (*leading, *shapes[name])
+        if tensor.shape != expected:
+            raise ValueError(
+                f"weights: expected {name!r} of shape {expected}, received {tuple(tensor.shape)}."
+            )
+    return tuple(leading)
+
+
 def chunks(stacked: Weights, chunk_size: int | None) -> Iterator[dict[str, Tensor]]:
     """Yield stacked tensors in pieces of at most `chunk_size` along their first dimension."""
     size = _count(stacked)

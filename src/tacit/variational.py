@@ -20,6 +20,7 @@ from tacit.functional import (
     Weights,
     chunks,
     concatenate,
+    leading_shape,
     tied_names,
     tracked_statistics,
 )
@@ -366,40 +367,18 @@ class Variational(nn.Module):
         return concatenate(self._caller.many(self.module, pieces))
 
     def _call_weights(self, weights: Weights, chunk_size: int | None, inputs: Inputs) -> Any:
-        shape = self._leading_shape(weights)
+        shapes = {
+            join(layer.name, tensor): shape
+            for layer in self.layers
+            for tensor, shape in layer.shapes.items()
+        }
+        shape = leading_shape(weights, shapes)
         if not shape:
             return self._caller.one(self.module, weights, inputs)
         flat = {name: tensor.flatten(0, len(shape) - 1) for name, tensor in weights.items()}
         pieces = ((part, inputs) for part in chunks(flat, chunk_size))
         output = concatenate(self._caller.many(self.module, pieces))
         return map_tensors(lambda tensor: tensor.unflatten(0, shape), output)
-
-    def _leading_shape(self, weights: Weights) -> tuple[int, ...]:
-        """Return the shape in front of the parameters' own, the same for all sampled tensors."""
-        shapes = {
-            join(layer.name, tensor): shape
-            for layer in self.layers
-            for tensor, shape in layer.shapes.items()
-        }
-        if not isinstance(weights, Mapping) or weights.keys() != shapes.keys():
-            received = (
-                ", ".join(weights) if isinstance(weights, Mapping) else type(weights).__name__
-            )
-            raise ValueError(
-                "weights: expected a sample of this model, with the tensors "
-                f"{', '.join(shapes)}; received {received or 'none'}."
-            )
-        leading = {
-            name: tensor.shape[: tensor.ndim - len(shapes[name])]
-            for name, tensor in weights.items()
-        }
-        for name, tensor in weights.items():
-            shape = (*next(iter(leading.values())), *shapes[name])
-            if tensor.shape != shape:
-                raise ValueError(
-                    f"weights: expected {name!r} of shape {shape}, received {tuple(tensor.shape)}."
-                )
-        return next(iter(leading.values()))
 
 
 def _draw(
