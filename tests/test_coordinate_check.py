@@ -1,16 +1,14 @@
 import json
 import math
 import statistics
-import sys
 
 import pytest
 import torch
 from torch import nn
 
 import tacit
-from tacit import Diagonal, Kronecker, LowRank, LowRankPlusDiagonal
+from tacit import Diagonal, FullRank, Kronecker, LowRank, LowRankPlusDiagonal
 from tacit.coordinate_check import Change, CoordinateCheck
-from tacit.experiments import coordinate_check as experiment
 
 GENERATOR = torch.Generator().manual_seed(0)
 DATA = torch.randn(16, 8, generator=GENERATOR), torch.randn(16, 1, generator=GENERATOR)
@@ -23,60 +21,94 @@ def plain(width):
 
 
 def maker(parametrization, where=None):
+    """From a width to a network; `where` is from a width to its random layers."""
+
     def make(width):
         net = plain(width)
         tacit.initialize(net, parametrization)
         if where is None:
             return net
-        return tacit.variational(net, where, parametrization=parametrization, draws=16)
+        return tacit.variational(net, where(width), parametrization=parametrization, draws=8)
 
     return make
 
 
-MU = tacit.MaximalUpdate(base=plain(64))
+MU = tacit.MaximalUpdate()
 STRUCTURES = {
-    "low rank": {"*": LowRank(4)},
-    "diagonal": {"*": Diagonal()},
-    "low rank plus diagonal": {"*": LowRankPlusDiagonal(4)},
-    "kronecker": {"0": Kronecker(3, 4), "2": Kronecker(4, 4), "4": Kronecker(4, 1)},
+    "low rank": lambda width: {"*": LowRank(4)},
+    "diagonal": lambda width: {"*": Diagonal()},
+    "low rank plus diagonal": lambda width: {"*": LowRankPlusDiagonal(4)},
+    "kronecker": lambda width: {
+        "0": Kronecker(3, width // 16),
+        "2": Kronecker(width // 16, width // 16),
+        "4": Kronecker(width // 16, 1),
+    },
+    "full rank": lambda width: {"4": FullRank()},  # in the hidden layer it would take 4 TB
 }
 
 
 def check(make, lr, optimizer, **kwargs):
-    settings = {"steps": 3, "seeds": 2, "samples": 4, "progress": False, **kwargs}
-    widths = [64, 256, 1024]
+    settings = {"steps": 3, "seeds": 6, "samples": 8, "progress": False, **kwargs}
+    widths = settings.pop("widths", [64, 256, 1024])
     return tacit.coordinate_check(make, widths, DATA, lr=lr, optimizer=optimizer, **settings)
 
 
-def growth(found, layer, of="mean"):
-    """The change at the largest width over that at the smallest, medians over seeds."""
-    last = max(change.step for change in found.changes)
-    by_width = {}
-    for change in found.changes:
-        if change.layer == layer and change.step == last:
-            by_width.setdefault(change.width, []).append(getattr(change, of))
-    return statistics.median(by_width[max(by_width)]) / statistics.median(by_width[min(by_width)])
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("optimizer", "lr"), [("sgd", 3e-3), ("adam", 2e-3)])
+@pytest.mark.parametrize(("optimizer", "lr"), [("sgd", 3e-3), ("adam", 5e-2)])
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_under_mup_no_change_grows_with_width(structure, optimizer, lr):
-    """Width 64 to 1024. Under SP some grow 16 times and more, or diverge: the test below."""
-    found = check(maker(MU, STRUCTURES[structure]), lr, optimizer, seeds=3)
+def test_under_mup_features_move_alike_at_every_width(structure, optimizer, lr):
+    """Slopes of the mean are near 0; under SP they are not: the test below.
+
+    The deviation never grows. It may move less in wide networks: with one noise component for each
+    weight (diagonal, full rank), the noise of an output averages out over its inputs.
+    """
+    found = check(maker(MU, STRUCTURES[structure]), lr, optimizer)
     for layer in found.layers:
-        assert growth(found, layer) < 4, str(found)
-        assert growth(found, layer, "std") < 4, str(found)
+        assert abs(found.slope(layer)) < 0.3, str(found)
+        assert found.slope(layer, "std") < 0.3, str(found)
 
 
 @pytest.mark.slow
 def test_under_the_standard_parametrization_they_do_not():
-    mu = check(maker(MU, STRUCTURES["low rank"]), 2e-3, "adam")
-    sp = check(maker(tacit.Standard(), STRUCTURES["low rank"]), 2e-3, "adam")
-    assert mu.holds, str(mu)
-    assert not sp.holds
-    assert growth(sp, "2") > 10  # a hidden layer's change grows with its fan-in
-    assert "mean features do not move alike" in str(sp)
+    found = check(maker(tacit.Standard(), STRUCTURES["low rank"]), 2e-3, "adam", seeds=2)
+    assert not found.holds
+    assert found.slope("2") > 0.7  # a hidden layer's change grows with its fan-in
+    assert "mean features do not move alike" in str(found)
+
+
+@pytest.mark.slow
+def test_kronecker_noise_of_fixed_rank_grows_in_wide_hidden_layers():
+    """The finding that the docstring of Kronecker tells, and the way out that it names."""
+    slopes = []
+    for power in (0.0, 0.5):
+
+        def where(width, power=power):
+            return {"2": Kronecker(4, 4, scale=(64 / width) ** power)}
+
+        slopes.append(check(maker(MU, where), 3e-3, "sgd").slope("2", "std"))
+    fixed, scaled = slopes
+    assert fixed > 0.35
+    assert scaled < 0.2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("optimizer", "lr"), [("sgd", 3e-3), ("adam", 5e-2)])
+def test_ranks_behave_alike(optimizer, lr):
+    """The claim `rank-scaling`: rank 1, 4, 16 and 64 move features alike.
+
+    A step on S moves S z by (z . z')/R times what the same step on the mean would, which is 1 for
+    rank 1 and falls to 0: so within a factor of 2. With the mean's learning rate it would be
+    z . z', 8 times as much for rank 64.
+    """
+    changes = {}
+    for rank in (1, 4, 16, 64):
+        make = maker(MU, lambda width, rank=rank: {"*": LowRank(rank)})
+        found = check(make, lr, optimizer, widths=[64, 128], seeds=12)
+        for layer in found.layers:
+            moved = [c.mean for c in found.changes if c.layer == layer and c.step == 3]
+            changes.setdefault(layer, []).append(statistics.fmean(moved))
+    for moved in changes.values():
+        assert max(moved) < 2.3 * min(moved), changes
 
 
 def test_plain_networks_have_no_deviation():
@@ -124,18 +156,7 @@ def test_the_networks_are_left_without_hooks():
 def test_bad_input():
     with pytest.raises(ValueError, match="widths: expected at least two different widths"):
         tacit.coordinate_check(plain, [8, 8], DATA)
-    with pytest.raises(ValueError, match="optimizer: expected sgd, adam or adamw, received 'lion'"):
+    with pytest.raises(ValueError, match="optimizer: expected one of sgd, .* received 'lion'"):
         tacit.coordinate_check(plain, [8, 16], DATA, optimizer="lion")
     with pytest.raises(ValueError, match="steps: expected an integer of at least 1"):
         tacit.coordinate_check(plain, [8, 16], DATA, steps=0, progress=False)
-
-
-def test_experiment_writes_json_and_four_figures(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["coordinate_check", "--smoke", "--out", str(tmp_path)])
-    experiment.main()
-    saved = json.loads((tmp_path / "results.json").read_text())
-    names = {f"{kind}_{p}" for kind in ("deterministic", "variational") for p in ("sp", "mup")}
-    assert set(saved["results"]) == names
-    assert {path.name for path in tmp_path.glob("*.p*")} == {
-        f"{name}.{ending}" for name in names for ending in ("pdf", "png")
-    }

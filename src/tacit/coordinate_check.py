@@ -12,16 +12,14 @@ from typing import Any
 import torch
 from rich.progress import track
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from tacit import _checks
 from tacit._tree import tensors_in
+from tacit.loop import Data, Loss, check_data, loss_for, make_optimizer
 from tacit.parametrization import Parametrization, fans_of
 from tacit.plots import plot_coordinates
-from tacit.scaling import param_groups
 from tacit.variational import Variational
 
-Data = tuple[Tensor, Tensor]
 Features = dict[str, tuple[Tensor, Tensor]]  # layer -> mean and standard deviation over draws
 
 
@@ -130,7 +128,7 @@ def coordinate_check(
     data: Data,
     *,
     parametrization: Parametrization | None = None,
-    loss: Callable[[Tensor, Tensor], Tensor] = F.mse_loss,
+    loss: Loss | None = None,
     lr: float = 0.01,
     optimizer: str = "sgd",
     steps: int = 5,
@@ -150,9 +148,10 @@ def coordinate_check(
         widths: Two widths at least.
         data: One batch: inputs and targets.
         parametrization: Learning rates of a plain network; a variational model has its own.
-        loss: Of outputs and targets.
+        loss: Of outputs and targets; if left out, cross-entropy for classes, squared error for
+            numbers.
         lr: Learning rate, before the parametrization's factors.
-        optimizer: "sgd", "adam" or "adamw".
+        optimizer: The name of the optimizer: "sgd", "adam", "adamw" and others.
         steps: Number of training steps.
         seeds: Number of networks for each width.
         samples: Draws over which mean and standard deviation of the features are taken, the same
@@ -167,23 +166,24 @@ def coordinate_check(
         ...     net = nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 1))
         ...     tacit.initialize(net, tacit.MaximalUpdate())
         ...     return net
-        >>> data = torch.randn(8, 4), torch.randn(8, 1)
+        >>> x = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
         >>> check = tacit.coordinate_check(
-        ...     make_net, [64, 256], data, parametrization=tacit.MaximalUpdate(), lr=1e-3,
-        ...     progress=False,
+        ...     make_net, [64, 256], (x, x.sum(1, keepdim=True)), lr=1e-3, progress=False,
+        ...     parametrization=tacit.MaximalUpdate(),
         ... )
         >>> check.holds
         True
     """
     if len(set(widths)) < 2:
         raise ValueError(f"widths: expected at least two different widths, received {widths}.")
-    constructor = _optimizer(optimizer)
+    data = check_data(data)
+    loss = loss or loss_for(data[1])
     runs = [(_checks.positive_integer("widths", w), s) for w in widths for s in range(seeds)]
     changes: list[Change] = []
     for width, seed in track(runs, description="coordinate check", disable=not progress):
         torch.manual_seed(seed)
         net = make_net(width).train()
-        stepper = constructor(param_groups(net, lr, optimizer, parametrization=parametrization))
+        stepper = make_optimizer(net, lr, optimizer, parametrization=parametrization)
         before = _features(net, data[0], samples)
         for step in range(1, _checks.positive_integer("steps", steps) + 1):
             stepper.zero_grad()
@@ -195,13 +195,6 @@ def coordinate_check(
 
 def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _optimizer(name: str) -> Any:
-    constructors = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
-    if name not in constructors:
-        raise ValueError(f"optimizer: expected sgd, adam or adamw, received {name!r}.")
-    return constructors[name]
 
 
 def _changes(before: Features, after: Features, width: int, seed: int, step: int) -> list[Change]:

@@ -11,26 +11,13 @@ import torch
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from tacit import metrics
+from tacit.data import digits
+from tacit.loop import Data
 from tacit.variational import variational
-
-Data = tuple[Tensor, Tensor]
-
-
-def digits() -> tuple[Data, Data]:
-    """Return training and test set of 8x8 images of digits: pixels in [0, 1] and labels."""
-    try:
-        from sklearn.datasets import load_digits
-    except ModuleNotFoundError:
-        raise SystemExit("The demo needs scikit-learn: pip install scikit-learn") from None
-    images, labels = load_digits(return_X_y=True)
-    x, y = torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels)
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
-    train, test = order[:1000], order[1000:]
-    return (x[train], y[train]), (x[test], y[test])
 
 
 def network() -> nn.Module:

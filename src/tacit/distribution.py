@@ -1,9 +1,9 @@
-"""The distribution of one layer's parameters: w = mean + S z."""
+"""The distribution of one layer's parameters, w = mean + S z, and frozen ones of a model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -56,3 +56,25 @@ class Distribution:
     def dense_covariance(self) -> Tensor:
         """Return Sigma of shape (P, P), for layers small enough."""
         return self.covariance.dense(self.factors, self.shapes)
+
+
+@dataclass(frozen=True)
+class Prior:
+    """A frozen copy of a model's distribution; made by `Variational.prior`.
+
+    Args:
+        distributions: The distributions of the random layers, by the layers' names.
+    """
+
+    distributions: Mapping[str, Distribution]
+
+    def __post_init__(self) -> None:
+        frozen = {
+            label: replace(
+                distribution,
+                mean={n: tensor.detach().clone() for n, tensor in distribution.mean.items()},
+                factors={n: tensor.detach().clone() for n, tensor in distribution.factors.items()},
+            )
+            for label, distribution in self.distributions.items()
+        }
+        object.__setattr__(self, "distributions", frozen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +46,49 @@ def plot_coordinates(changes: Sequence[dict[str, Any]], path: str | Path, title:
     figure.savefig(path)
 
 
+def plot_learning_rates(panels: Mapping[str, dict[str, Any]], path: str | Path) -> None:
+    """Draw the loss against the learning rate: a panel per title, a line per width.
+
+    Args:
+        panels: Titles -> learning-rate transfers as plain data, with `trials` (width, lr, loss) and
+            the transferred rate `lr`. A None stands for a run that diverged; its point is left out.
+        path: File to write.
+    """
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.5 * len(panels), 3.4), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    for axis, (title, found) in zip(axes, panels.items(), strict=True):
+        widths = sorted({row["width"] for row in found["trials"]})
+        for i, width in enumerate(widths):
+            color = colormaps["viridis"](0.9 * (1 - i / max(1, len(widths) - 1)))
+            rows = [row for row in found["trials"] if row["width"] == width]
+            rates, losses = _means(rows, "lr", "loss")
+            axis.plot(rates, losses, color=color, marker="o", markersize=3, label=f"width {width}")
+            finite = [pair for pair in zip(losses, rates, strict=True) if not math.isnan(pair[0])]
+            if finite:
+                loss, rate = min(finite)
+                axis.plot([rate], [loss], color=color, marker="*", markersize=11)
+        axis.axvline(found["lr"], color="black", linewidth=0.8, linestyle=":")
+        axis.set(xscale="log", yscale="log", xlabel="learning rate", title=title)
+    axes[0].set_ylabel("validation loss")
+    axes[0].legend(fontsize="small")
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
 def _line(axis: Any, rows: Sequence[dict[str, Any]], quantity: str, **style: Any) -> None:
-    widths = sorted({row["width"] for row in rows})
+    axis.plot(*_means(rows, "width", quantity), marker="o", markersize=3, **style)
+
+
+def _means(
+    rows: Sequence[dict[str, Any]], over: str, quantity: str
+) -> tuple[list[float], list[float]]:
+    """Return the values of `over` and the mean of a quantity at each; NaN where one is None."""
+    places = sorted({row[over] for row in rows})
     means = []
-    for width in widths:
-        values = [row[quantity] for row in rows if row["width"] == width]
+    for place in places:
+        values = [row[quantity] for row in rows if row[over] == place]
         means.append(math.nan if None in values else statistics.fmean(values))
-    axis.plot(widths, means, marker="o", markersize=3, **style)
+    return places, means

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tacit import _checks
 from tacit._names import grow, join
 from tacit._tree import map_tensors
-from tacit.distribution import Distribution
+from tacit.distribution import Distribution, Prior
 from tacit.functional import (
     Caller,
     Inputs,
@@ -291,6 +291,14 @@ class Variational(nn.Module):
             label: {name: stds[id(mean)] for name, mean in distribution.mean.items()}
             for label, distribution in self.distributions.items()
         }
+
+    def prior(self) -> Prior:
+        """Return a frozen copy of the present distribution, for `tacit.ELBO` and `tacit.GVI`.
+
+        Before training that is the prior. It is kept only by whoever holds the copy: training on
+        the expected loss alone needs none.
+        """
+        return Prior(self.distributions)
 
     def parameter_counts(self) -> dict[str, int]:
         """Return the number of parameters of the module, of the factors, and in total."""

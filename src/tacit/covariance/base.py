@@ -45,6 +45,15 @@ def check_rank(structure: str, rank: int, shapes: Shapes) -> None:
         )
 
 
+def singular(structure: object, shapes: Shapes) -> ValueError:
+    """Return the error that a KL divergence is infinite because covariances are singular."""
+    return ValueError(
+        f"KL: infinite, because the covariance of {structure} over {parameter_count(shapes)} "
+        "parameters is singular. Use LowRankPlusDiagonal, Diagonal or FullRank, or the "
+        "2-Wasserstein distance (GVI), which is always finite."
+    )
+
+
 @dataclass(frozen=True)
 class Factor:
     """One trainable tensor out of which a structure builds S.
@@ -73,7 +82,7 @@ class Covariance(ABC):
     bias jointly: w = mean + S z. A structure holds settings only, no tensors. It says which tensors
     S is made of and how S is applied; everything else follows.
 
-    To write one, make a frozen dataclass with a field `scale` and the five abstract methods below,
+    To write one, make a frozen dataclass with a field `scale` and the abstract methods below,
     and let `tacit.testing.CovarianceSuite` check it.
     """
 
@@ -111,6 +120,55 @@ class Covariance(ABC):
     @abstractmethod
     def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
         """Return tr(S S^T), the sum of the parameters' variances, without forming S."""
+
+    @abstractmethod
+    def overlap(
+        self, factors: Mapping[str, Tensor], others: Mapping[str, Tensor], shapes: Shapes
+    ) -> Tensor:
+        """Return the nuclear norm |S0^T S|_*, what the 2-Wasserstein distance needs.
+
+        It is the trace of (Sigma^1/2 Sigma0 Sigma^1/2)^1/2, without a P x P matrix.
+
+        Args:
+            factors: The tensors of S.
+            others: The tensors of S0.
+            shapes: The layer's tensors.
+        """
+
+    @abstractmethod
+    def kl(
+        self,
+        difference: Mapping[str, Tensor],
+        factors: Mapping[str, Tensor],
+        others: Mapping[str, Tensor],
+        shapes: Shapes,
+    ) -> Tensor:
+        """Return KL(N(mean, S S^T) || N(mean0, S0 S0^T)).
+
+        Args:
+            difference: mean - mean0 for each tensor of the layer.
+            factors: The tensors of S.
+            others: The tensors of S0.
+            shapes: The layer's tensors.
+
+        Raises:
+            ValueError: If it is infinite because such covariances are singular.
+        """
+
+    @abstractmethod
+    def output_variance(
+        self, factors: Mapping[str, Tensor], features: Tensor, shapes: Shapes
+    ) -> Tensor:
+        """Return the variance of each output of a linear layer, W x + b.
+
+        Args:
+            factors: The tensors of S.
+            features: Inputs x of the layer, of shape (B, in).
+            shapes: The layer's tensors: `weight` (out, in), `bias` (out,), or one of them.
+
+        Returns:
+            Variances of shape (B, out).
+        """
 
     @abstractmethod
     def learning_rates(

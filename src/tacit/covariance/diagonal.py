@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tacit import _checks
 from tacit.covariance.base import Covariance, Factor, Shapes, parameter_count, rates_by_rank
+from tacit.covariance.dense import vector
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,32 @@ class Diagonal(Covariance):
 
     def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
         return torch.stack([factors[name].square().sum() for name in shapes]).sum()
+
+    def overlap(
+        self, factors: Mapping[str, Tensor], others: Mapping[str, Tensor], shapes: Shapes
+    ) -> Tensor:
+        return (vector(factors, shapes) * vector(others, shapes)).abs().sum()
+
+    def kl(
+        self,
+        difference: Mapping[str, Tensor],
+        factors: Mapping[str, Tensor],
+        others: Mapping[str, Tensor],
+        shapes: Shapes,
+    ) -> Tensor:
+        s0 = vector(others, shapes)
+        ratio, d = vector(factors, shapes) / s0, vector(difference, shapes) / s0
+        return ((ratio.square() + d.square() - 1) / 2 - ratio.abs().log()).sum()
+
+    def output_variance(
+        self, factors: Mapping[str, Tensor], features: Tensor, shapes: Shapes
+    ) -> Tensor:
+        variance = features.new_zeros(())
+        if "weight" in shapes:
+            variance = variance + features.square() @ factors["weight"].square().T
+        if "bias" in shapes:
+            variance = variance + factors["bias"].square()
+        return variance.expand(len(features), -1)
 
     def learning_rates(
         self, shapes: Shapes, scales: Mapping[str, float], rates: Mapping[str, float], family: str

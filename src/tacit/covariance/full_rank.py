@@ -57,6 +57,25 @@ class FullRank(Covariance):
     def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
         return self._square(shapes).trace(factors, shapes)
 
+    def overlap(
+        self, factors: Mapping[str, Tensor], others: Mapping[str, Tensor], shapes: Shapes
+    ) -> Tensor:
+        return self._square(shapes).overlap(factors, others, shapes)
+
+    def kl(
+        self,
+        difference: Mapping[str, Tensor],
+        factors: Mapping[str, Tensor],
+        others: Mapping[str, Tensor],
+        shapes: Shapes,
+    ) -> Tensor:
+        return self._square(shapes).kl(difference, factors, others, shapes)
+
+    def output_variance(
+        self, factors: Mapping[str, Tensor], features: Tensor, shapes: Shapes
+    ) -> Tensor:
+        return self._square(shapes).output_variance(factors, features, shapes)
+
     def learning_rates(
         self, shapes: Shapes, scales: Mapping[str, float], rates: Mapping[str, float], family: str
     ) -> dict[str, float]:

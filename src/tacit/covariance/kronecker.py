@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from tacit import _checks
-from tacit.covariance.base import Covariance, Factor, Shapes
+from tacit.covariance.base import Covariance, Factor, Shapes, singular
+from tacit.covariance.dense import nuclear_norm, rows
 from tacit.covariance.low_rank import contract
 
 
@@ -29,6 +30,12 @@ class Kronecker(Covariance):
     Any tensors with a common first dimension fit: the gates of an LSTM, the packed projections of
     attention, an embedding, a norm layer. (The first dimension of a transposed convolution's
     weight is its input, so there A and B change places, and with a bias it does not fit.)
+
+    **Width.** B Z A^T has few singular values, so the largest is about sqrt(width/R) times that of
+    independent noise of the same size. Between two wide layers and with fixed ranks, what the layer
+    before learns through the noise comes back amplified: under muP the features' deviation changes
+    by an amount that grows like the root of the width. Let the ranks grow with the width, or give
+    it `scale=` width^-1/2.
 
     A is stored in the shapes of the layer's tensors, rank first: `weight_input` (R_in, in, *kernel)
     and `bias_input` (R_in,); B as `weight_output` (R_out, out). Costs R_in (n) + R_out (out).
@@ -92,6 +99,44 @@ class Kronecker(Covariance):
         trace_A = torch.stack([factors[f"{name}_input"].square().sum() for name in shapes]).sum()
         return trace_A * factors[_output(shapes)].square().sum()
 
+    def overlap(
+        self, factors: Mapping[str, Tensor], others: Mapping[str, Tensor], shapes: Shapes
+    ) -> Tensor:
+        # (A0 (x) B0)^T (A (x) B) = A0^T A (x) B0^T B, and nuclear norms multiply.
+        (A, B), (A0, B0) = _sides(factors, shapes), _sides(others, shapes)
+        return nuclear_norm(A0.T @ A) * nuclear_norm(B0.T @ B)
+
+    def kl(
+        self,
+        difference: Mapping[str, Tensor],
+        factors: Mapping[str, Tensor],
+        others: Mapping[str, Tensor],
+        shapes: Shapes,
+    ) -> Tensor:
+        (A, B), (A0, B0) = _sides(factors, shapes), _sides(others, shapes)
+        (n, R_in), (out, R_out) = A.shape, B.shape
+        if R_in < n or R_out < out:
+            raise singular(self, shapes)
+        # As for square factors, with T = A0^-1 A (x) B0^-1 B and d = vec(D).
+        D = torch.cat([difference[name].reshape(out, -1) for name in shapes], dim=1)
+        TA, TB = torch.linalg.solve(A0, A), torch.linalg.solve(B0, B)
+        d = torch.linalg.solve(A0, torch.linalg.solve(B0, D).T)
+        squares = TA.square().sum() * TB.square().sum() + d.square().sum()
+        log_det = out * torch.linalg.slogdet(TA)[1] + n * torch.linalg.slogdet(TB)[1]
+        kl: Tensor = (squares - n * out) / 2 - log_det
+        return kl
+
+    def output_variance(
+        self, factors: Mapping[str, Tensor], features: Tensor, shapes: Shapes
+    ) -> Tensor:
+        sides = features.new_zeros(())  # (B, R_in) after the first term
+        if "weight" in shapes:
+            sides = sides + features @ factors["weight_input"].T
+        if "bias" in shapes:
+            sides = sides + factors["bias_input"]
+        output = factors[_output(shapes)].square().sum(0)
+        return (sides.square().sum(-1, keepdim=True) * output).expand(len(features), -1)
+
     def learning_rates(
         self, shapes: Shapes, scales: Mapping[str, float], rates: Mapping[str, float], family: str
     ) -> dict[str, float]:
@@ -119,6 +164,12 @@ class Kronecker(Covariance):
         trace = sum(scales[name] ** 2 * shapes[name].numel() / out for name in shapes)
         sides = {f"{name}_input": rates[name] * R_out / (R_in * out) for name in shapes}
         return {**sides, _output(shapes): rates[first] * R_in / (R_out * trace)}
+
+
+def _sides(factors: Mapping[str, Tensor], shapes: Shapes) -> tuple[Tensor, Tensor]:
+    """Return A of shape (n, R_in) and B of shape (out, R_out)."""
+    inputs = {name: factors[f"{name}_input"] for name in shapes}
+    return rows(inputs, shapes).T, factors[_output(shapes)].T
 
 
 def _output(shapes: Shapes) -> str:

@@ -9,7 +9,16 @@ import torch
 from torch import Tensor
 
 from tacit import _checks
-from tacit.covariance.base import Covariance, Factor, Shapes, check_rank, rates_by_rank
+from tacit.covariance.base import (
+    Covariance,
+    Factor,
+    Shapes,
+    check_rank,
+    parameter_count,
+    rates_by_rank,
+    singular,
+)
+from tacit.covariance.dense import kl_of_square_factors, nuclear_norm, rows, vector
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,33 @@ class LowRank(Covariance):
 
     def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
         return torch.stack([factors[name].square().sum() for name in shapes]).sum()
+
+    def overlap(
+        self, factors: Mapping[str, Tensor], others: Mapping[str, Tensor], shapes: Shapes
+    ) -> Tensor:
+        return nuclear_norm(rows(others, shapes) @ rows(factors, shapes).T)
+
+    def kl(
+        self,
+        difference: Mapping[str, Tensor],
+        factors: Mapping[str, Tensor],
+        others: Mapping[str, Tensor],
+        shapes: Shapes,
+    ) -> Tensor:
+        if self.rank < parameter_count(shapes):
+            raise singular(self, shapes)
+        S, S0 = rows(factors, shapes).T, rows(others, shapes).T
+        return kl_of_square_factors(vector(difference, shapes), S, S0)
+
+    def output_variance(
+        self, factors: Mapping[str, Tensor], features: Tensor, shapes: Shapes
+    ) -> Tensor:
+        deviations = features.new_zeros(())  # (R, B, out) after the first term
+        if "weight" in shapes:
+            deviations = deviations + features @ factors["weight"].mT
+        if "bias" in shapes:
+            deviations = deviations + factors["bias"][:, None, :]
+        return deviations.square().sum(0).expand(len(features), -1)
 
     def learning_rates(
         self, shapes: Shapes, scales: Mapping[str, float], rates: Mapping[str, float], family: str

@@ -9,9 +9,7 @@ seeds. Full rank at width 64 means 4160 directions. Takes 20 seconds on two core
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,11 +19,13 @@ from torch import nn
 
 from tacit.coordinate_check import coordinate_check
 from tacit.covariance import FullRank
+from tacit.experiments.runner import run
 from tacit.parametrization import MaximalUpdate, Parametrization, Standard
 from tacit.plots import plot_coordinates
 from tacit.scaling import initialize
 from tacit.variational import variational
 
+SMOKE = {"widths": (4, 8), "seeds": 1, "steps": 2, "samples": 4}
 PARAMETRIZATIONS: dict[str, Parametrization] = {"sp": Standard(), "mup": MaximalUpdate()}
 
 
@@ -48,7 +48,6 @@ def compute(
     samples: int = 32,
 ) -> dict[str, Any]:
     """Run the four checks and return them as plain data."""
-    arguments = dict(locals())
     results: dict[str, Any] = {}
     data = (torch.ones(1, 1), torch.ones(1, 1))
     for kind in ("deterministic", "variational"):
@@ -65,30 +64,16 @@ def compute(
                 samples=samples,
             )
             results[f"{kind}_{name}"] = check.to_dict()
-    versions = {"python": platform.python_version(), "torch": torch.__version__}
-    return {"arguments": arguments, "versions": versions, "results": results}
+    return results
 
 
-def draw(saved: dict[str, Any], folder: Path) -> None:
+def draw(results: dict[str, Any], folder: Path) -> None:
     """Draw the four figures from saved results, as vector graphics and as pictures."""
-    for name, result in saved["results"].items():
+    for name, result in results.items():
         for ending in ("pdf", "png"):
             title = name.replace("_", ", ").replace("mup", "muP").replace("sp", "SP")
             plot_coordinates(result["changes"], folder / f"{name}.{ending}", title)
 
 
-def main() -> None:
-    """Compute, save and draw."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("results/coordinate_check"))
-    parser.add_argument("--smoke", action="store_true", help="two widths, one seed")
-    arguments = parser.parse_args()
-    small = {"widths": (4, 8), "seeds": 1, "steps": 2, "samples": 4}
-    saved = compute(**small) if arguments.smoke else compute()  # type: ignore[arg-type]
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "results.json").write_text(json.dumps(saved, indent=1) + "\n")
-    draw(saved, arguments.out)
-
-
 if __name__ == "__main__":
-    main()
+    run(sys.modules[__name__])

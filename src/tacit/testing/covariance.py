@@ -8,10 +8,9 @@ import dataclasses
 import io
 import math
 import pickle
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -20,9 +19,8 @@ from torch.testing import assert_close
 from tacit.covariance import Covariance, Shapes, parameter_count
 from tacit.distribution import Distribution
 from tacit.noise import Gaussian
+from tacit.testing.divergence import Case, DivergenceSuite
 from tacit.variational import variational
-
-Case: TypeAlias = tuple[Covariance, Shapes, dict[str, Tensor]]
 
 LAYERS: dict[str, dict[str, torch.Size]] = {
     "linear": {"weight": torch.Size([3, 5]), "bias": torch.Size([3])},
@@ -34,7 +32,7 @@ LAYERS: dict[str, dict[str, torch.Size]] = {
 }
 
 
-class CovarianceSuite(ABC):
+class CovarianceSuite(DivergenceSuite):
     """Tests for pytest to collect from a subclass, which says how to make the structure.
 
     Args of the methods to define: `shapes` are the tensors of a layer, `factors` the tensors that

@@ -1,0 +1,149 @@
+"""`tacit mup`: does a parametrization keep its promise on a network of yours?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from tacit.cli.load import load
+from tacit.coordinate_check import CoordinateCheck, coordinate_check
+from tacit.parametrization import MaximalUpdate, NeuralTangent, Parametrization, Standard
+from tacit.transfer import GRID, LearningRateTransfer, transfer_learning_rate
+
+PARAMETRIZATIONS: dict[str, type[Parametrization]] = {
+    "sp": Standard,
+    "mup": MaximalUpdate,
+    "ntp": NeuralTangent,
+}
+
+
+def add_to(commands: Any) -> None:
+    """Add the command and its arguments."""
+    description = "Test on a network of yours whether learning rates transfer across widths."
+    parser = commands.add_parser("mup", help=description, description=description)
+    kinds = parser.add_subparsers(metavar="check|transfer", required=True)
+    check = kinds.add_parser(
+        "check",
+        help="train a few steps at several widths: do features move alike?",
+        description="Train a few steps at several widths and see how far features move. The exit "
+        "code is 1 if they don't move alike.",
+    )
+    check.add_argument("--widths", type=_integers, default=[64, 128, 256, 512], help="64,128,...")
+    check.add_argument("--lr", type=float, default=0.01, help="learning rate (0.01)")
+    check.add_argument("--steps", type=int, default=5, help="training steps (5)")
+    check.add_argument("--seeds", type=int, default=3, help="networks for each width (3)")
+    check.set_defaults(run=_check)
+    transfer = kinds.add_parser(
+        "transfer",
+        help="tune the learning rate of a small network and see whether it serves large ones",
+        description="Tune the learning rate of a small network and see whether it serves large "
+        "ones. The exit code is 1 if it doesn't.",
+    )
+    transfer.add_argument("--small", type=int, required=True, help="width to tune at")
+    transfer.add_argument("--large", type=_integers, required=True, help="widths to transfer to")
+    transfer.add_argument(
+        "--grid", type=_numbers, default=GRID, help="learning rates (powers of 2, 2^-10 to 1)"
+    )
+    transfer.add_argument("--validation", metavar="MODULE:NAME", help="like --data")
+    transfer.add_argument("--steps", type=int, default=200, help="training steps (200)")
+    transfer.add_argument("--batch-size", type=int, default=64, help="examples in a step (64)")
+    transfer.add_argument("--seeds", type=int, default=1, help="runs for each pair (1)")
+    transfer.set_defaults(run=_transfer)
+    for kind in (check, transfer):
+        kind.add_argument(
+            "make_net", metavar="MODULE:FUNCTION", help="from a width to a network, initialized"
+        )
+        kind.add_argument(
+            "--data",
+            metavar="MODULE:NAME",
+            required=True,
+            help="inputs and targets: a pair of tensors, or a function that returns one",
+        )
+        kind.add_argument(
+            "--parametrization",
+            metavar="sp|mup|ntp|MODULE:NAME",
+            help="of a plain network (sp); a variational model has its own",
+        )
+        kind.add_argument("--loss", metavar="MODULE:FUNCTION", help="of outputs and targets")
+        kind.add_argument("--optimizer", default="sgd", help="sgd, adam, adamw, ... (sgd)")
+        kind.add_argument("--out", type=Path, help="folder for the numbers (JSON) and the figure")
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    found = coordinate_check(
+        load(arguments.make_net, "MODULE:FUNCTION"),
+        arguments.widths,
+        lr=arguments.lr,
+        steps=arguments.steps,
+        seeds=arguments.seeds,
+        **_shared(arguments),
+    )
+    return _tell(found, found.holds, arguments.out, "coordinate_check")
+
+
+def _transfer(arguments: argparse.Namespace) -> int:
+    found = transfer_learning_rate(
+        load(arguments.make_net, "MODULE:FUNCTION"),
+        small=arguments.small,
+        large=arguments.large,
+        grid=arguments.grid,
+        validation=_data(arguments.validation, "--validation") if arguments.validation else None,
+        steps=arguments.steps,
+        batch_size=arguments.batch_size,
+        seeds=arguments.seeds,
+        **_shared(arguments),
+    )
+    return _tell(found, found.transferred, arguments.out, "learning_rate_transfer")
+
+
+def _shared(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "data": _data(arguments.data, "--data"),
+        "parametrization": _parametrization(arguments.parametrization),
+        "loss": load(arguments.loss, "--loss") if arguments.loss else None,
+        "optimizer": arguments.optimizer,
+    }
+
+
+def _tell(
+    found: CoordinateCheck | LearningRateTransfer, good: bool, out: Path | None, name: str
+) -> int:
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(str(found), markup=False)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / f"{name}.json").write_text(json.dumps(found.to_dict(), indent=1) + "\n")
+        found.plot(out / f"{name}.png")
+        console.print(f"written: {out / name}.json, {name}.png", markup=False)
+    return 0 if good else 1
+
+
+def _data(target: str, option: str) -> Any:
+    data = load(target, option)
+    return data() if callable(data) else data
+
+
+def _parametrization(name: str | None) -> Parametrization | None:
+    if name is None:
+        return None
+    if name in PARAMETRIZATIONS:
+        return PARAMETRIZATIONS[name]()
+    if ":" not in name:
+        raise ValueError(f"--parametrization: expected sp, mup, ntp or module:name, not {name!r}.")
+    given = load(name, "--parametrization")
+    made = given if isinstance(given, Parametrization) else given()
+    if not isinstance(made, Parametrization):
+        raise TypeError(f"--parametrization: {name!r} is no parametrization of tacit.")
+    return made
+
+
+def _integers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]

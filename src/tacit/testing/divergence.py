@@ -1,0 +1,175 @@
+"""What a covariance structure must do for KL, 2-Wasserstein distance and exact output variances."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+from torch.distributions import MultivariateNormal, kl_divergence
+from torch.testing import assert_close
+
+from tacit.covariance import Covariance, Shapes, parameter_count
+
+Case: TypeAlias = tuple[Covariance, Shapes, dict[str, Tensor]]
+Factors: TypeAlias = Mapping[str, Tensor]
+
+
+class DivergenceSuite(ABC):
+    """The part of `CovarianceSuite` about two distributions of the same structure."""
+
+    @abstractmethod
+    def cases(self, dtype: torch.dtype = torch.float64) -> Iterator[Case]:
+        """Yield each structure with each kind of layer and initialized factors."""
+
+    @abstractmethod
+    def reference(self, covariance: Covariance, factors: Factors, shapes: Shapes) -> Tensor:
+        """Return Sigma of shape (P, P) straight from the definition, not using the structure."""
+
+    def test_overlap_is_the_trace_of_the_root(self) -> None:
+        for covariance, shapes, factors in self.cases():
+            others = _others(factors)
+            root = _root(self.reference(covariance, factors, shapes).detach())
+            Sigma0 = self.reference(covariance, others, shapes).detach()
+            expected = _root(root @ Sigma0 @ root).trace()
+            overlap = covariance.overlap(factors, others, shapes)
+            assert_close(overlap.detach(), expected, rtol=1e-6, atol=1e-8)
+
+    def test_overlap_gradients_by_finite_differences(self) -> None:
+        for covariance, shapes, factors in self.cases():
+            overlap = partial(_overlap, covariance, shapes, _others(factors), tuple(factors))
+            assert torch.autograd.gradcheck(overlap, tuple(factors.values()), fast_mode=True)
+
+    def test_the_distance_is_zero_and_stationary_at_itself(self) -> None:
+        for covariance, shapes, factors in self.cases():
+            distance = _distance(covariance, shapes, factors, _copy(factors))
+            assert abs(distance.item()) < 1e-9 * covariance.trace(factors, shapes).item()
+            for gradient in torch.autograd.grad(distance, list(factors.values())):
+                assert_close(gradient, torch.zeros_like(gradient), atol=1e-7, rtol=0)
+
+    def test_the_distance_has_finite_gradients_where_covariances_are_singular(self) -> None:
+        for covariance, shapes, factors in self.cases():
+            for change in (_zero, _zero_one, _all_equal):
+                changed = change(factors)
+                for others in (_others(factors), _copy(changed)):
+                    distance = _distance(covariance, shapes, changed, others)
+                    assert distance.isfinite()
+                    for gradient in torch.autograd.grad(distance, list(changed.values())):
+                        assert gradient.isfinite().all(), (covariance, change.__name__)
+
+    def test_kl_agrees_with_dense_gaussians_or_is_refused(self) -> None:
+        for covariance, shapes, factors in self.cases():
+            others = _others(factors)
+            P = parameter_count(shapes)
+            mean = torch.linspace(-1, 1, P, dtype=torch.float64)
+            difference = _cut(mean, shapes)
+            Sigma = self.reference(covariance, factors, shapes)
+            if torch.linalg.matrix_rank(Sigma) < P:
+                _check_refused(covariance, difference, factors, others, shapes)
+                continue
+            p = MultivariateNormal(
+                torch.zeros(P, dtype=torch.float64), self.reference(covariance, others, shapes)
+            )
+            expected = kl_divergence(MultivariateNormal(mean, Sigma), p)
+            ours = covariance.kl(difference, factors, others, shapes)
+            assert_close(ours, expected, rtol=1e-6, atol=1e-8)
+            tensors = list(factors.values())
+            for a, b in zip(
+                torch.autograd.grad(ours, tensors),
+                torch.autograd.grad(expected, tensors),
+                strict=True,
+            ):
+                assert_close(a, b, rtol=1e-5, atol=1e-7)
+            zero = {name: torch.zeros_like(part) for name, part in difference.items()}
+            itself = covariance.kl(zero, factors, _copy(factors), shapes)
+            assert abs(itself.item()) < 1e-8
+
+    def test_output_variance_is_that_of_the_linear_layer(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        for covariance, shapes, factors in self.cases():
+            if shapes.get("weight", torch.Size()) != (3, 5):
+                continue
+            x = torch.randn(4, 5, generator=generator, dtype=torch.float64)
+            ours = covariance.output_variance(factors, x, shapes)
+            Sigma = self.reference(covariance, factors, shapes)
+            P = parameter_count(shapes)
+            # Output c of example b is linear in the parameters: its gradient in them is a row.
+            units = _cut(torch.eye(P, dtype=torch.float64), shapes)
+            outputs = x @ units["weight"].mT + units["bias"][:, None, :]  # (P, B, out)
+            expected = torch.einsum("pbc,pq,qbc->bc", outputs, Sigma, outputs)
+            assert_close(ours, expected)
+
+
+def _check_refused(
+    covariance: Covariance, difference: Factors, factors: Factors, others: Factors, shapes: Shapes
+) -> None:
+    reason = ""
+    try:
+        covariance.kl(difference, factors, others, shapes)
+    except ValueError as error:
+        reason = str(error)
+    assert "singular" in reason, f"{covariance} is singular, so its KL is infinite"
+
+
+def _distance(covariance: Covariance, shapes: Shapes, factors: Factors, others: Factors) -> Tensor:
+    traces = covariance.trace(factors, shapes) + covariance.trace(others, shapes)
+    return traces - 2 * covariance.overlap(factors, others, shapes)
+
+
+def _overlap(
+    covariance: Covariance,
+    shapes: Shapes,
+    others: Factors,
+    names: tuple[str, ...],
+    *tensors: Tensor,
+) -> Tensor:
+    return covariance.overlap(dict(zip(names, tensors, strict=True)), others, shapes)
+
+
+def _others(factors: Factors) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(7)
+    return {
+        name: factor.detach()
+        + 0.3 * torch.randn(factor.shape, generator=generator, dtype=factor.dtype)
+        for name, factor in factors.items()
+    }
+
+
+def _copy(factors: Factors) -> dict[str, Tensor]:
+    return {name: factor.detach().clone() for name, factor in factors.items()}
+
+
+def _zero(factors: Factors) -> dict[str, Tensor]:
+    return {name: torch.zeros_like(factor, requires_grad=True) for name, factor in factors.items()}
+
+
+def _zero_one(factors: Factors) -> dict[str, Tensor]:
+    changed = _copy(factors)
+    for factor in changed.values():
+        factor.view(-1)[:1] = 0
+    return {name: factor.requires_grad_() for name, factor in changed.items()}
+
+
+def _all_equal(factors: Factors) -> dict[str, Tensor]:
+    changed = _copy(factors)
+    for factor in changed.values():
+        factor.view(-1)[:] = factor.view(-1)[0]
+    return {name: factor.requires_grad_() for name, factor in changed.items()}
+
+
+def _cut(flat: Tensor, shapes: Shapes) -> dict[str, Tensor]:
+    """Return the last dimension, of length P, cut into the layer's tensors."""
+    parts = flat.split([shape.numel() for shape in shapes.values()], dim=-1)
+    return {
+        name: part.reshape((*flat.shape[:-1], *shape))
+        for (name, shape), part in zip(shapes.items(), parts, strict=True)
+    }
+
+
+def _root(matrix: Tensor) -> Tensor:
+    values, basis = torch.linalg.eigh(matrix)
+    root: Tensor = (basis * values.clamp_min(0).sqrt()) @ basis.T
+    return root

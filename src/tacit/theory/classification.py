@@ -1,0 +1,140 @@
+"""Binary classification of separable data by the expected exponential loss: Theorem 2.
+
+The loss is the paper's, a sum over data: E exp(-y_n x_n^T w). Labels are +1 and -1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tacit.theory.gaussian import Normal
+from tacit.theory.subspaces import null_projection, row_basis
+
+
+def expected_loss(X: Tensor, y: Tensor, q: Normal) -> float:
+    """Return sum_n exp(-y_n x_n^T mu + x_n^T S S^T x_n / 2), a log-normal's mean."""
+    return _terms(_signed(X, y), q).sum().item()
+
+
+def gradients(X: Tensor, y: Tensor, q: Normal) -> tuple[Tensor, Tensor]:
+    """Return the gradients of the expected loss in mean and factor.
+
+    With e_n the terms of the loss: -sum_n e_n y_n x_n and sum_n e_n x_n x_n^T S.
+    """
+    Z = _signed(X, y)
+    terms = _terms(Z, q)
+    return -Z.T @ terms, Z.T @ (terms[:, None] * (Z @ q.factor))
+
+
+@dataclass(frozen=True, eq=False)
+class MaxMargin:
+    """The hard-margin support vector machine without a bias.
+
+    Args:
+        vector: The max-margin vector: of smallest norm with y_n x_n^T w >= 1 for all n.
+        support: Indices of the support vectors, where equality holds.
+        dual: The weights alpha_n > 0 of the support vectors: vector = sum_n alpha_n y_n x_n.
+        spans: Whether the support vectors span the data.
+    """
+
+    vector: Tensor
+    support: Tensor
+    dual: Tensor
+    spans: bool
+
+
+def max_margin(X: Tensor, y: Tensor) -> MaxMargin:
+    """Solve the hard-margin support vector machine; needs SciPy.
+
+    Least distance programming (Lawson and Hanson, Solving Least Squares Problems, chapter 23): with
+    the rows y_n x_n in Z, the shortest w with Z w >= 1 follows from the residual r of the problem
+    min_{u >= 0} |[Z^T; 1^T] u - e_{P+1}|, as w = -r_{1..P} / r_{P+1}. An active-set method, exact
+    up to rounding.
+
+    Raises:
+        ValueError: If the data are not linearly separable through the origin.
+    """
+    from scipy.optimize import nnls
+
+    Z = _signed(X, y)
+    stacked = torch.cat([Z.T, torch.ones(1, len(Z), dtype=Z.dtype)])
+    target = torch.zeros(len(stacked), dtype=Z.dtype)
+    target[-1] = 1
+    u, distance = nnls(stacked.numpy(), target.numpy(), maxiter=100 * len(Z))
+    if distance < 1e-9:
+        raise ValueError("max_margin: the data are not linearly separable through the origin.")
+    weights = torch.from_numpy(u)
+    residual = stacked @ weights - target
+    alpha = -weights / residual[-1]
+    support = torch.nonzero(alpha > 1e-10 * alpha.max()).flatten()
+    spans = row_basis(Z[support]).shape[1] == row_basis(Z).shape[1]
+    return MaxMargin(-residual[:-1] / residual[-1], support, alpha[support], spans)
+
+
+def limit(X: Tensor, y: Tensor, prior: Normal) -> Normal:
+    """Return where the rescaled iterates of gradient descent end: Theorem 2.
+
+    Mean: the max-margin vector plus P_null mu0. Factor: P_null S0, no variance at the data. Where
+    the support vectors don't span the data it holds after `project_to_support`.
+    """
+    null = null_projection(_signed(X, y))
+    return Normal(max_margin(X, y).vector + null @ prior.mean, null @ prior.factor)
+
+
+def rescaled(q: Normal, step: int, null: Tensor, prior_mean: Tensor) -> Normal:
+    """Return the rescaled iterate of Theorem 2: mean mu_t / log t + P_null mu0, factor S_t.
+
+    Args:
+        q: The iterate.
+        step: t, at least 2.
+        null: P_null, from the data (`null_projection`) or from S (`null_projection_from_factor`).
+        prior_mean: mu0.
+    """
+    if step < 2:
+        raise ValueError(f"rescaled: expected a step of at least 2, received {step}.")
+    return Normal(q.mean / math.log(step) + null @ prior_mean, q.factor)
+
+
+def residual(q: Normal, step: int, X: Tensor, y: Tensor, lr: float) -> Tensor:
+    """Return r_t = mu_t - mu_hat log t - mu_tilde on the span of the support vectors: bounded.
+
+    mu_hat is the max-margin vector, and mu_tilde makes the loss of each support vector what its
+    dual weight asks for: lr exp(-y_n x_n^T mu_tilde) = alpha_n. So mu_t = mu_hat log t + O(1), the
+    Lemma on the log t behaviour, and r_t tends to 0 there.
+    """
+    solution = max_margin(X, y)
+    support = _signed(X, y)[solution.support]
+    tilde = torch.linalg.pinv(support) @ -torch.log(solution.dual / lr)
+    basis = row_basis(support)
+    left: Tensor = q.mean - solution.vector * math.log(step) - tilde
+    return basis @ (basis.T @ left)
+
+
+def project_to_support(q: Normal, X: Tensor, y: Tensor) -> Normal:
+    """Return q projected onto the span of the support vectors and the null space of the data.
+
+    The last Lemma of the proof, claim `classification-generalized`: where the support vectors don't
+    span the data, Theorem 2 holds for these projected distributions.
+    """
+    Z = _signed(X, y)
+    basis = row_basis(Z[max_margin(X, y).support])
+    return q.project(basis @ basis.T + null_projection(Z))
+
+
+def _terms(Z: Tensor, q: Normal) -> Tensor:
+    mean, variance = q.predict(Z)
+    return torch.exp(-mean + variance / 2)
+
+
+def _signed(X: Tensor, y: Tensor) -> Tensor:
+    """Return y_n x_n as rows: the labels' signs absorbed into the inputs."""
+    if X.ndim != 2 or y.shape != X.shape[:1] or not bool((y.abs() == 1).all()):
+        raise ValueError(
+            "theory.classification: expected X of shape (N, P) and labels +1 or -1 of shape (N,), "
+            f"received {tuple(X.shape)} and {tuple(y.shape)}."
+        )
+    return X.detach().double() * y.detach().double()[:, None]

@@ -1,0 +1,116 @@
+"""Gaussians and the distances between them, from their definitions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Normal:
+    """The Gaussian N(mean, S S^T).
+
+    Args:
+        mean: Vector of length P.
+        factor: S, of shape (P, R).
+    """
+
+    mean: Tensor
+    factor: Tensor
+
+    def __post_init__(self) -> None:
+        if self.mean.ndim != 1 or self.factor.ndim != 2 or len(self.mean) != len(self.factor):
+            raise ValueError(
+                "Normal: expected a mean of shape (P,) and a factor of shape (P, R), received "
+                f"{tuple(self.mean.shape)} and {tuple(self.factor.shape)}."
+            )
+        object.__setattr__(self, "mean", self.mean.detach().double())
+        object.__setattr__(self, "factor", self.factor.detach().double())
+
+    @property
+    def covariance(self) -> Tensor:
+        """S S^T, of shape (P, P)."""
+        return self.factor @ self.factor.T
+
+    def predict(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and variance of x^T w at each row of x, (B,) and (B,)."""
+        return x.double() @ self.mean, (x.double() @ self.factor).square().sum(1)
+
+    def project(self, projection: Tensor) -> Normal:
+        """Return the distribution of `projection` @ w."""
+        return Normal(projection @ self.mean, projection @ self.factor)
+
+
+def kl(q: Normal, p: Normal) -> float:
+    """Return KL(q || p), infinite where the support of q is not that of p.
+
+    For covariances that are singular on the same subspace it is that of the densities there.
+    """
+    values, basis = torch.linalg.eigh(p.covariance)
+    kept = basis[:, values > values.max() * len(values) * torch.finfo(torch.float64).eps]
+    dimension = kept.shape[1]
+    off = torch.eye(len(values), dtype=torch.float64) - kept @ kept.T
+    size = p.covariance.trace().sqrt()
+    if (off @ q.factor).norm() > 1e-9 * size or (off @ (q.mean - p.mean)).norm() > 1e-9 * size:
+        return math.inf
+    P, Q = (kept.T @ d.covariance @ kept for d in (p, q))
+    difference = kept.T @ (q.mean - p.mean)
+    sign, log_ratio = torch.linalg.slogdet(torch.linalg.solve(P, Q))
+    if sign <= 0:
+        return math.inf
+    quadratic = difference @ torch.linalg.solve(P, difference)
+    trace = torch.linalg.solve(P, Q).trace()
+    return 0.5 * float(trace + quadratic - dimension - log_ratio)
+
+
+def wasserstein(q: Normal, p: Normal) -> float:
+    """Return the squared 2-Wasserstein distance by its definition for Gaussians.
+
+    |mu - mu0|^2 + tr(Sigma + Sigma0 - 2 (Sigma^1/2 Sigma0 Sigma^1/2)^1/2).
+    """
+    root = _root(q.covariance)
+    cross = _root(root @ p.covariance @ root).trace()
+    distance = (q.mean - p.mean).square().sum()
+    return (distance + q.covariance.trace() + p.covariance.trace() - 2 * cross).item()
+
+
+def wasserstein_by_factors(q: Normal, p: Normal) -> float:
+    """Return the squared 2-Wasserstein distance from the factors, without a P x P matrix.
+
+    The eigenvalues of Sigma^1/2 Sigma0 Sigma^1/2 are the squared singular values of S0^T S, so the
+    trace of its root is their sum, the nuclear norm:
+    |mu - mu0|^2 + |S|_F^2 + |S0|_F^2 - 2 |S0^T S|_*.
+    """
+    distance = (q.mean - p.mean).square().sum()
+    nuclear = torch.linalg.svdvals(p.factor.T @ q.factor).sum()
+    return float(distance + q.factor.square().sum() + p.factor.square().sum() - 2 * nuclear)
+
+
+def wasserstein_by_subspaces(q: Normal, p: Normal, basis: Tensor) -> tuple[float, float, float]:
+    """Return the three parts of the squared distance where q has no variance on a subspace.
+
+    Lemma S1, claim `w2-subspace`: with V_A an orthonormal basis of the subspace, V_B of its
+    complement and V_A^T Sigma V_A = 0, the squared distance is |V_A^T (mu - mu0)|^2, plus that of
+    the distributions projected by V_B, plus the constant tr(V_A^T Sigma0 V_A).
+
+    Args:
+        q: A distribution without variance on the subspace.
+        p: Any distribution.
+        basis: V_A, orthonormal columns.
+    """
+    if (basis.T @ q.factor).norm() > 1e-8 * max(1.0, q.factor.norm().item()):
+        raise ValueError("wasserstein_by_subspaces: q has variance on the subspace.")
+    complement = torch.linalg.svd(basis.double(), full_matrices=True)[0][:, basis.shape[1] :]
+    on = (basis.T @ (q.mean - p.mean)).square().sum().item()
+    off = wasserstein(q.project(complement.T), p.project(complement.T))
+    return on, off, (basis.T @ p.factor).square().sum().item()
+
+
+def _root(matrix: Tensor) -> Tensor:
+    """Return the symmetric square root of a positive semi-definite matrix."""
+    values, basis = torch.linalg.eigh((matrix + matrix.T) / 2)
+    root: Tensor = (basis * values.clamp_min(0).sqrt()) @ basis.T
+    return root

@@ -1,0 +1,48 @@
+"""Projections onto the span of the data and onto its complement."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def row_basis(X: Tensor) -> Tensor:
+    """Return an orthonormal basis of the span of the rows of X, as columns (P, rank)."""
+    _, values, Vt = torch.linalg.svd(X.double(), full_matrices=False)
+    tolerance = X.double().norm() * max(X.shape) * torch.finfo(torch.float64).eps
+    basis: Tensor = Vt[values > tolerance].T
+    return basis
+
+
+def range_projection(X: Tensor) -> Tensor:
+    """Return P_range, the orthogonal projection onto the span of the rows of X, (P, P)."""
+    V = row_basis(X)
+    return V @ V.T
+
+
+def null_projection(X: Tensor) -> Tensor:
+    """Return P_null = I - P_range: what the data say nothing about.
+
+    Examples:
+        >>> null_projection(torch.tensor([[3.0, 0.0]]))
+        tensor([[0., 0.],
+                [0., 1.]], dtype=torch.float64)
+    """
+    return torch.eye(X.shape[1], dtype=torch.float64) - range_projection(X)
+
+
+def null_projection_from_factor(S: Tensor, tolerance: float = 1e-6) -> Tensor:
+    """Return the projection onto the span of the columns of a trained factor, in O(P R^2).
+
+    At convergence no draw moves the predictions at the data, X S = 0, so the span of S lies in the
+    null space of X; for R = P it is all of it (section "NLL Overfitting and the Need for Scaling").
+    By a QR decomposition of S, whose small factor tells which directions are left.
+
+    Args:
+        S: Factor of shape (P, R).
+        tolerance: Directions shorter than this, relative to the longest, count as collapsed.
+    """
+    Q, small = torch.linalg.qr(S.double())
+    U, values, _ = torch.linalg.svd(small)
+    kept: Tensor = Q @ U[:, values > tolerance * values.max()]
+    return kept @ kept.T
