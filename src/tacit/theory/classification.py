@@ -6,6 +6,7 @@ The loss is the paper's, a sum over data: E exp(-y_n x_n^T w). Labels are +1 and
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -28,6 +29,15 @@ def gradients(X: Tensor, y: Tensor, q: Normal) -> tuple[Tensor, Tensor]:
     Z = _signed(X, y)
     terms = _terms(Z, q)
     return -Z.T @ terms, Z.T @ (terms[:, None] * (Z @ q.factor))
+
+
+def gradient_descent(X: Tensor, y: Tensor, prior: Normal, lr: float) -> Iterator[Normal]:
+    """Yield the distribution after each step of gradient descent, without end."""
+    q = prior
+    while True:
+        mean, factor = gradients(X, y, q)
+        q = Normal(q.mean - lr * mean, q.factor - lr * factor)
+        yield q
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +114,7 @@ def residual(q: Normal, step: int, X: Tensor, y: Tensor, lr: float) -> Tensor:
 
     mu_hat is the max-margin vector, and mu_tilde makes the loss of each support vector what its
     dual weight asks for: lr exp(-y_n x_n^T mu_tilde) = alpha_n. So mu_t = mu_hat log t + O(1), the
-    Lemma on the log t behaviour, and r_t tends to 0 there.
+    Lemma on the log t behaviour.
     """
     solution = max_margin(X, y)
     support = _signed(X, y)[solution.support]

@@ -113,6 +113,32 @@ def ensemble(X: Tensor, y: Tensor, prior: Normal) -> Normal:
     return Normal(mean, prior.factor - inverse @ (X @ prior.factor))
 
 
+def generalized(X: Tensor, y: Tensor, prior: Normal, strength: float) -> Normal:
+    """Return the minimiser of the expected loss + strength W2^2 to the prior (GVI).
+
+    With H = X^T X + 2 strength: mean mu0 + H^-1 X^T (y - X mu0), factor 2 strength H^-1 S0, where
+    S0^T S is positive definite, so that the nuclear norm's gradient is S0. For a strength that goes
+    to 0 it goes to `limit`. No strength above 0 gives the limit itself, unless the prior fits the
+    data already: there the loss is stationary, but the distance is not (claim `wide-gvi`).
+    """
+    X, y = _data(X, y)
+    H = X.T @ X + 2 * strength * torch.eye(X.shape[1], dtype=X.dtype)
+    step = torch.linalg.solve(H, X.T @ (y - X @ prior.mean))
+    return Normal(prior.mean + step, 2 * strength * torch.linalg.solve(H, prior.factor))
+
+
+def posterior(X: Tensor, y: Tensor, prior: Normal) -> Normal:
+    """Return the Bayesian posterior for observations with noise of variance 1: the ELBO's maximum.
+
+    Precision Sigma0^-1 + X^T X; Sigma0 must not be singular. It keeps variance at the data.
+    """
+    X, y = _data(X, y)
+    precision0 = torch.linalg.inv(prior.covariance)
+    precision = precision0 + X.T @ X
+    mean = torch.linalg.solve(precision, X.T @ y + precision0 @ prior.mean)
+    return Normal(mean, torch.linalg.inv(torch.linalg.cholesky(precision)).T)
+
+
 def _data(X: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     if X.ndim != 2 or y.shape != X.shape[:1]:
         raise ValueError(

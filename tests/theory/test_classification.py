@@ -1,0 +1,216 @@
+"""The linear claims about classification: the library trains, the theory says what must come."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from sklearn.svm import SVC
+from torch import nn
+from torch.testing import assert_close
+
+import tacit
+from tacit import theory
+from tacit.moments import output_moments
+from tacit.theory import Normal, classification
+
+P, LR = 6, 0.05
+SPANNING, NOT_SPANNING = 2, 0  # seeds of problems where the support vectors (don't) span the data
+
+
+def problem(seed):
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.randn(4, P, generator=generator, dtype=torch.float64)
+    return X, torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=torch.float64)
+
+
+def linear_model(rank=3, mean=1.0):
+    torch.manual_seed(0)
+    net = nn.Linear(P, 1, bias=False).double()
+    with torch.no_grad():
+        net.weight *= mean
+    return tacit.variational(net, {"": tacit.LowRank(rank)})
+
+
+def state(model):
+    distribution = model.distributions[""]
+    factor = distribution.covariance.dense_factor(distribution.factors, distribution.shapes)
+    return Normal(distribution.dense_mean(), factor)
+
+
+def exact_loss(model, X, y):
+    mean, variance = output_moments(model, X)
+    return torch.exp(-y * mean[:, 0] + variance[:, 0] / 2).sum()
+
+
+def train(model, X, y, steps):
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        exact_loss(model, X, y).backward()
+        optimizer.step()
+        yield state(model)
+
+
+def at_decades(iterates, last):
+    """Return the iterates at steps 10, 100, ... up to `last`."""
+    wanted = {10**k for k in range(1, 10) if 10**k <= last}
+    return {t: q for t, q in enumerate(itertools.islice(iterates, last), 1) if t in wanted}
+
+
+class TestLoss:
+    def test_is_the_library_s_and_its_expectation(self):
+        X, y = problem(0)
+        model = linear_model()
+        ours = classification.expected_loss(X, y, state(model))
+        assert exact_loss(model, X, y).item() == pytest.approx(ours, rel=1e-12)
+        draws = model(X, samples=200_000)[..., 0]
+        losses = torch.exp(-y * draws).sum(1)
+        error = losses.std() / math.sqrt(len(losses))
+        assert abs(losses.mean() - ours) < 5 * error
+
+    def test_gradients_are_autograd_s(self):
+        X, y = problem(0)
+        mean = torch.randn(P, dtype=torch.float64, requires_grad=True)
+        factor = torch.randn(P, 2, dtype=torch.float64, requires_grad=True)
+        exponent = -y * (X @ mean) + (X @ factor).square().sum(1) / 2
+        expected = torch.autograd.grad(exponent.exp().sum(), [mean, factor])
+        for ours, theirs in zip(
+            classification.gradients(X, y, Normal(mean, factor)), expected, strict=True
+        ):
+            assert_close(ours, theirs)
+
+
+class TestMaxMargin:
+    @pytest.mark.parametrize("seed", range(6))
+    def test_agrees_with_scikit_learn(self, seed):
+        """Without a bias: its SVC has one, so the data are mirrored, which makes it 0."""
+        X, y = problem(seed)
+        solution = classification.max_margin(X, y)
+        both, labels = torch.cat([X, -X]), torch.cat([y, -y])
+        svc = SVC(kernel="linear", C=1e8, tol=1e-10).fit(both.numpy(), labels.numpy())
+        assert_close(solution.vector, torch.from_numpy(svc.coef_[0].copy()), atol=1e-5, rtol=1e-5)
+
+    @pytest.mark.parametrize("seed", range(6))
+    def test_satisfies_its_optimality_conditions(self, seed):
+        X, y = problem(seed)
+        solution = classification.max_margin(X, y)
+        margins = y * (X @ solution.vector)
+        assert (margins >= 1 - 1e-12).all()
+        assert (solution.dual > 0).all()
+        assert_close(margins[solution.support], torch.ones_like(solution.dual))
+        combined = (y[:, None] * X)[solution.support].T @ solution.dual
+        assert_close(combined, solution.vector)
+        assert solution.spans == (len(solution.support) == 4)
+
+    def test_data_that_are_not_separable(self):
+        X = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+        with pytest.raises(ValueError, match="not linearly separable"):
+            classification.max_margin(X, torch.ones(2))
+
+
+class TestTheLibraryDescends:
+    def test_every_iterate_is_the_theory_s(self):
+        X, y = problem(SPANNING)
+        model = linear_model()
+        theirs = classification.gradient_descent(X, y, state(model), LR)
+        for a, b in zip(train(model, X, y, 1000), theirs, strict=False):
+            assert_close(a.mean, b.mean, atol=1e-10, rtol=0)
+            assert_close(a.factor, b.factor, atol=1e-10, rtol=0)
+
+    @pytest.mark.slow
+    def test_max_margin_collapse_and_null_space(self):
+        """Claims `classification-max-margin` and `classification-collapse`, by the library."""
+        X, y = problem(SPANNING)
+        model = linear_model()
+        prior, solution = state(model), classification.max_margin(X, y)
+        found = at_decades(train(model, X, y, 10_000), 10_000)
+        null = theory.null_projection(X)
+        variances = []
+        for q in found.values():
+            assert (null @ (q.factor - prior.factor)).norm() < 1e-12
+            assert (null @ (q.mean - prior.mean)).norm() < 1e-12
+            variances.append(q.predict(X)[1])
+        assert solution.spans
+        for before, after in itertools.pairwise(variances):
+            assert (after < 0.5 * before).all()
+
+
+@pytest.fixture(scope="module")
+def decades():
+    """Iterates of the closed-form gradients over decades of steps, for both kinds of problem."""
+    found = {}
+    for seed, last in ((SPANNING, 10_000), (NOT_SPANNING, 100_000)):
+        X, y = problem(seed)
+        prior = state(linear_model())
+        iterates = classification.gradient_descent(X, y, prior, LR)
+        found[seed] = X, y, prior, at_decades(iterates, last)
+    return found
+
+
+@pytest.mark.slow
+class TestDecadesOfSteps:
+    def test_the_direction_s_error_falls_like_one_over_log_t(self, decades):
+        for X, y, _, found in decades.values():
+            solution = classification.max_margin(X, y)
+            on, w = theory.range_projection(X), solution.vector
+            directions, scales = [], []
+            for t, q in found.items():
+                mean = on @ q.mean
+                directions.append((mean / mean.norm() - w / w.norm()).norm() * math.log(t))
+                scales.append((mean / math.log(t) - w).norm() * math.log(t))
+            # Times log t, which grows by a quarter or more in the last decade, it settles.
+            assert directions[-1] < 1.1 * directions[-2]
+            assert scales[-1] < 1.05 * scales[-2]
+
+    def test_the_residual_stays_bounded(self, decades):
+        for X, y, _, found in decades.values():
+            sizes = [classification.residual(q, t, X, y, LR).norm() for t, q in found.items()]
+            assert all(after < before for before, after in itertools.pairwise(sizes))
+
+    def test_rescaled_iterates_approach_the_limit(self, decades):
+        X, y, prior, found = decades[SPANNING]
+        end, null = classification.limit(X, y, prior), theory.null_projection(X)
+        gaps = []
+        for t, q in found.items():
+            ours = classification.rescaled(q, t, null, prior.mean)
+            gaps.append((ours.mean - end.mean).norm() * math.log(t))
+        assert gaps[-1] < 1.05 * gaps[-2]
+        assert (ours.factor - end.factor).norm() < 0.02
+
+    def test_without_spanning_support_the_projected_distributions_do(self, decades):
+        """Claim `classification-generalized`."""
+        X, y, prior, found = decades[NOT_SPANNING]
+        assert not classification.max_margin(X, y).spans
+        end = classification.project_to_support(classification.limit(X, y, prior), X, y)
+        null = theory.null_projection(X)
+        gaps = []
+        for t, q in found.items():
+            ours = classification.rescaled(q, t, null, prior.mean)
+            ours = classification.project_to_support(ours, X, y)
+            gaps.append((ours.mean - end.mean).norm() * math.log(t))
+        assert gaps[-1] < 1.05 * gaps[-2]
+        assert (ours.factor - end.factor).norm() < 0.02
+        # Off the support vectors' span variance stays at the data: the assumption is needed.
+        support = classification.max_margin(X, y).support.tolist()
+        other = ({0, 1, 2, 3} - set(support)).pop()
+        variance = q.predict(X)[1]
+        assert variance[other] > 100 * variance[support].max()
+
+    def test_the_null_space_is_found_by_qr_of_the_factor(self, decades):
+        """Claim `null-space-by-qr`."""
+        X, y, _, _ = decades[SPANNING]
+        prior = state(linear_model(rank=P))
+        q = at_decades(classification.gradient_descent(X, y, prior, LR), 10_000)[10_000]
+        found = theory.null_projection_from_factor(q.factor, tolerance=0.05)
+        assert found.trace().item() == pytest.approx(2)
+        assert (found - theory.null_projection(X)).norm() < 0.05
+
+
+def test_bad_input():
+    X, y = problem(0)
+    prior = state(linear_model())
+    with pytest.raises(ValueError, match=r"labels \+1 or -1"):
+        classification.limit(X, (y + 1) / 2, prior)
+    with pytest.raises(ValueError, match="expected a step of at least 2"):
+        classification.rescaled(prior, 1, theory.null_projection(X), prior.mean)
