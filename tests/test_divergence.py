@@ -35,9 +35,7 @@ def move(model):
 
 
 def normal(distribution):
-    covariance, shapes = distribution.covariance, distribution.shapes
-    factor = covariance.dense_factor(distribution.factors, shapes)
-    return Normal(distribution.dense_mean(), factor)
+    return Normal(distribution.dense_mean(), distribution.dense_factor())
 
 
 @pytest.mark.parametrize("name", STRUCTURES)

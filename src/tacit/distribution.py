@@ -53,6 +53,10 @@ class Distribution:
         """Return the mean as one vector of length P, tensor after tensor."""
         return torch.cat([tensor.flatten() for tensor in self.mean.values()])
 
+    def dense_factor(self) -> Tensor:
+        """Return S of shape (P, K), for layers small enough."""
+        return self.covariance.dense_factor(self.factors, self.shapes)
+
     def dense_covariance(self) -> Tensor:
         """Return Sigma of shape (P, P), for layers small enough."""
         return self.covariance.dense(self.factors, self.shapes)

@@ -18,6 +18,8 @@ FIGURES = {
         for kind in ("deterministic", "variational")
         for parametrization in ("sp", "mup")
     },
+    "linear_theory": {"linear_theory"},
+    "loss_landscape": {"loss_landscape"},
     "lr_transfer": {"lr_transfer"},
 }
 

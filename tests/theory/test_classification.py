@@ -34,8 +34,7 @@ def linear_model(rank=3, mean=1.0):
 
 def state(model):
     distribution = model.distributions[""]
-    factor = distribution.covariance.dense_factor(distribution.factors, distribution.shapes)
-    return Normal(distribution.dense_mean(), factor)
+    return Normal(distribution.dense_mean(), distribution.dense_factor())
 
 
 def exact_loss(model, X, y):

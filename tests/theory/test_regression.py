@@ -40,8 +40,7 @@ def linear_model(rank, seed=0, **kwargs):
 
 def state(model):
     distribution = model.distributions[""]
-    factor = distribution.covariance.dense_factor(distribution.factors, distribution.shapes)
-    return Normal(distribution.dense_mean(), factor)
+    return Normal(distribution.dense_mean(), distribution.dense_factor())
 
 
 def assert_equal(q, p, tolerance=1e-8):
