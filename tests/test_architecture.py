@@ -10,7 +10,8 @@ import tacit
 # Each row may import from the rows above it, and from itself only within one package.
 LAYERS = [
     ["_checks", "_names", "_tree"],
-    ["covariance", "noise", "parametrization", "metrics", "plots", "data", "theory"],
+    ["covariance", "noise", "parametrization", "metrics", "plots", "data", "theory", "predictive"],
+    ["likelihood"],
     ["distribution", "functional", "selection"],
     ["groups"],
     ["variational"],

@@ -25,6 +25,7 @@ from tacit.functional import (
     tracked_statistics,
 )
 from tacit.groups import batch_size, call_in_groups
+from tacit.likelihood import Likelihood
 from tacit.noise import Gaussian, Noise
 from tacit.parametrization import Entry, Parametrization, Standard, group, optimizer_family
 from tacit.selection import RandomLayer, Where, select_layers
@@ -39,6 +40,7 @@ def variational(
     rank: int | None = None,
     noise: Noise | None = None,
     parametrization: Parametrization | None = None,
+    likelihood: Likelihood | None = None,
     draws: int = 1,
     generator: torch.Generator | None = None,
 ) -> Variational:
@@ -58,6 +60,8 @@ def variational(
         noise: Distribution of z in w = mean + S z; `tacit.noise.Gaussian()` if left out.
         parametrization: How large the factors start and how learning rates scale with width and
             rank; `tacit.Standard()` if left out.
+        likelihood: What is observed given the outputs, for instance `tacit.Categorical()`;
+            `tacit.fit` and `tacit.predict` use it. Not needed in a loop of your own.
         draws: Number of draws of the weights for a batch in train mode (at most one per example):
             see `Variational.forward`. More draws mean less gradient noise.
         generator: Source of randomness for the initial factors.
@@ -89,9 +93,16 @@ def variational(
             "parametrization: expected tacit.Standard(), MaximalUpdate() or NeuralTangent(), "
             f"received {parametrization!r}."
         )
+    if likelihood is not None and not isinstance(likelihood, Likelihood):
+        raise TypeError(
+            "likelihood: expected tacit.Categorical(), Bernoulli(), Gaussian() or "
+            f"HeteroscedasticGaussian(), received {likelihood!r}."
+        )
     _checks.positive_integer("draws", draws)
     layers = select_layers(module, where, rank)
-    model = Variational(module, layers, noise or Gaussian(), parametrization or Standard(), draws)
+    model = Variational(
+        module, layers, noise or Gaussian(), parametrization or Standard(), draws, likelihood
+    )
     scales = model.scales()
     for layer, distribution in zip(layers, model.distributions.values(), strict=True):
         layer.covariance.initialize(
@@ -133,6 +144,7 @@ class Variational(nn.Module):
         noise: The distribution of z in w = mean + S z.
         parametrization: How factors start and how learning rates scale.
         draws: Number of draws for a batch in train mode.
+        likelihood: What is observed given the outputs, or None.
     """
 
     def __init__(
@@ -142,6 +154,7 @@ class Variational(nn.Module):
         noise: Noise,
         parametrization: Parametrization,
         draws: int,
+        likelihood: Likelihood | None = None,
     ) -> None:
         super().__init__()
         self.module = module
@@ -150,6 +163,7 @@ class Variational(nn.Module):
         self.noise = noise
         self.parametrization = parametrization
         self.draws = draws
+        self.likelihood = likelihood
         self._caller = Caller(tied_names(module))
         for layer in layers:
             owner, home = module.get_submodule(layer.name), grow(self.factors, layer.name)
@@ -279,6 +293,9 @@ class Variational(nn.Module):
                 label = join("factors", join(layer.name, name))
                 parameter = cast(nn.Parameter, factor)
                 yield Entry("factors", label, parameter, given[name], decay=False)
+        if self.likelihood is not None:
+            for name, parameter in self.likelihood.named_parameters():
+                yield Entry("likelihood", f"likelihood.{name}", parameter, 1.0, decay=False)
 
     def scales(self) -> dict[str, dict[str, float]]:
         """Return the parametrization's initial standard deviations: layer -> its tensors."""
@@ -321,6 +338,8 @@ class Variational(nn.Module):
                 for name, shape in layer.shapes.items()
             )
             lines.append(f"  {layer.label:{width}}  {layer.covariance}  over {tensors}")
+        if self.likelihood is not None:
+            lines.append(f"  likelihood: {self.likelihood}")
         for (cut, training), obstacle in self._caller.obstacles.items():
             kind = f"{'draws' if cut else 'samples'} in {'train' if training else 'eval'} mode"
             lines.append(f"  {kind} run in a loop, vmap can't: {obstacle}")

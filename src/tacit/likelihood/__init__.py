@@ -1,0 +1,9 @@
+"""What is observed given the outputs: a loss to train on and a prediction to act on."""
+
+from tacit.likelihood.base import Likelihood
+from tacit.likelihood.bernoulli import Bernoulli
+from tacit.likelihood.categorical import Categorical
+from tacit.likelihood.gaussian import Gaussian
+from tacit.likelihood.heteroscedastic import HeteroscedasticGaussian
+
+__all__ = ["Bernoulli", "Categorical", "Gaussian", "HeteroscedasticGaussian", "Likelihood"]

@@ -1,0 +1,65 @@
+"""Yes or no."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tacit import _checks
+from tacit.likelihood.base import Likelihood, check_shapes, drop_last
+from tacit.predictive import Averaging, BinaryPredictive
+
+
+class Bernoulli(Likelihood):
+    """One or several yes-or-no questions; the outputs are logits of yes.
+
+    Outputs and targets have the same shape, (B,) or (B, D); one output per example may also be
+    (B, 1) on either side. Targets are 0 and 1, of any dtype.
+
+    Args:
+        averaging: How predictions of several functions are combined.
+
+    Examples:
+        >>> import torch
+        >>> Bernoulli().loss(torch.zeros(4, 1), torch.tensor([0, 1, 1, 0]))
+        tensor(0.6931)
+    """
+
+    temperature: Tensor
+
+    def __init__(self, *, averaging: Averaging = "log_probs") -> None:
+        super().__init__()
+        self.averaging: Averaging = averaging
+        self.register_buffer("temperature", torch.ones(()))
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        outputs, targets = one_number(outputs, targets)
+        check_shapes("Bernoulli", outputs, targets, event=0)
+        if targets.device.type == "cpu" and targets.numel():
+            low, high = targets.min().item(), targets.max().item()
+            if low < 0 or high > 1:
+                wrong = low if low < 0 else high
+                raise ValueError(f"Bernoulli: target {wrong} is out of range: expected 0 or 1.")
+        return F.binary_cross_entropy_with_logits(
+            outputs, targets.to(outputs.dtype).expand_as(outputs)
+        )
+
+    def predictive(self, outputs: Tensor) -> BinaryPredictive:
+        if outputs.ndim == 3 and outputs.shape[-1] == 1:
+            outputs = outputs[..., 0]
+        return BinaryPredictive(outputs / self.temperature.to(outputs), self.averaging)
+
+    def set_temperature(self, temperature: float) -> None:
+        """Set the temperature of predictions."""
+        self.temperature.fill_(_checks.positive_number("temperature", temperature))
+
+    def extra_repr(self) -> str:
+        return f"temperature={self.temperature.item():.4g}"
+
+
+def one_number(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return outputs and targets without a last dimension of 1 that only one of them has."""
+    if targets.ndim == 1 and outputs.ndim > 1 and outputs.shape[-1] == 1:
+        return outputs[..., 0], targets
+    return outputs, drop_last(targets, outputs, event=0)

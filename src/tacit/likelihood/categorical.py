@@ -1,0 +1,123 @@
+"""One of several classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tacit import _checks
+from tacit.likelihood.base import Likelihood, check_shapes, drop_last
+from tacit.predictive import Averaging, ClassPredictive
+
+Scope = Literal["logits", "mean"]
+
+
+class Categorical(Likelihood):
+    """One of C classes; the outputs are logits, (..., C).
+
+    The loss is the cross-entropy of targets (B,) or (B, 1) of classes from 0 to C - 1. A
+    temperature T, set by `tacit.calibrate`, divides the logits of predictions: T > 1 lowers
+    confidence.
+
+    Args:
+        class_names: Names of the classes.
+        class_weights: Weights of the classes in the loss; as in torch, the mean is weighted.
+        label_smoothing: How much probability each target gives to all classes alike.
+        averaging: How predictions of several functions are combined: "log_probs" (the paper's
+            choice), "probs" or "logits".
+
+    Examples:
+        >>> import torch
+        >>> likelihood = Categorical(class_names=["cat", "dog"])
+        >>> likelihood.loss(torch.zeros(8, 3, 2), torch.tensor([0, 1, 1]))  # 8 samples
+        tensor(0.6931)
+        >>> likelihood.predictive(torch.tensor([[[0.0, 3.0]]])).label_names
+        ['dog']
+    """
+
+    temperature: Tensor
+    class_weights: Tensor | None
+
+    def __init__(
+        self,
+        class_names: Sequence[str] | None = None,
+        *,
+        class_weights: Sequence[float] | Tensor | None = None,
+        label_smoothing: float = 0.0,
+        averaging: Averaging = "log_probs",
+    ) -> None:
+        super().__init__()
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(
+                "label_smoothing: expected a number from 0 to below 1, received "
+                f"{label_smoothing!r}."
+            )
+        self.class_names = None if class_names is None else tuple(map(str, class_names))
+        self.label_smoothing = float(label_smoothing)
+        self.averaging: Averaging = averaging
+        self.scope: Scope = "logits"
+        weights = None
+        if class_weights is not None:
+            weights = torch.as_tensor(class_weights, dtype=torch.get_default_dtype())
+        self.register_buffer("class_weights", weights)
+        self.register_buffer("temperature", torch.ones(()))
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        targets = drop_last(targets, outputs, event=1)
+        check_shapes("Categorical", outputs, targets, event=1)
+        self._check_labels(targets, outputs.shape[-1])
+        weights = self.class_weights
+        return F.cross_entropy(
+            outputs.flatten(0, -2),
+            targets.expand(outputs.shape[:-1]).flatten(),
+            weight=None if weights is None else weights.to(outputs.dtype),
+            label_smoothing=self.label_smoothing,
+        )
+
+    def predictive(self, outputs: Tensor) -> ClassPredictive:
+        scaled = self.scaled(outputs, self.temperature, self.scope)
+        return ClassPredictive(scaled, self.averaging, self.class_names)
+
+    @staticmethod
+    def scaled(logits: Tensor, temperature: Tensor, scope: Scope = "logits") -> Tensor:
+        """Return the logits of M functions with a temperature.
+
+        Args:
+            logits: (M, B, C).
+            temperature: T.
+            scope: "logits" divides them by T; "mean" divides their mean over functions only and
+                keeps how the functions deviate from it, as the paper's theory does.
+        """
+        temperature = temperature.to(logits)
+        if scope == "logits":
+            return logits / temperature
+        mean = logits.mean(0)
+        return mean / temperature + (logits - mean)
+
+    def set_temperature(self, temperature: float, scope: Scope = "logits") -> None:
+        """Set the temperature of predictions."""
+        self.temperature.fill_(_checks.positive_number("temperature", temperature))
+        self.scope = scope
+
+    def _check_labels(self, targets: Tensor, classes: int) -> None:
+        if targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool:
+            raise TypeError(
+                f"Categorical: expected integer labels from 0 to {classes - 1}, received "
+                f"{targets.dtype}."
+            )
+        # On an accelerator it would make the processor wait; there torch's own assertion stands.
+        if targets.device.type == "cpu" and targets.numel():
+            low, high = targets.min().item(), targets.max().item()
+            if low < 0 or high >= classes:
+                wrong = low if low < 0 else high
+                raise ValueError(
+                    f"Categorical: label {wrong} is out of range: the network has {classes} "
+                    f"outputs, so labels go from 0 to {classes - 1}."
+                )
+
+    def extra_repr(self) -> str:
+        return f"temperature={self.temperature.item():.4g}"

@@ -1,0 +1,54 @@
+"""Numbers with the same noise everywhere."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from tacit import _checks
+from tacit.likelihood.base import Likelihood, check_shapes
+from tacit.likelihood.bernoulli import one_number
+from tacit.predictive import RegressionPredictive
+
+
+class Gaussian(Likelihood):
+    """A number with Gaussian noise of one scale; the outputs are its mean.
+
+    Outputs and targets have the same shape, (B,) or (B, D); one output per example may also be
+    (B, 1) on either side.
+
+    Args:
+        scale: Standard deviation of the noise, where training starts.
+        learn: Whether to learn it.
+
+    Examples:
+        >>> import torch
+        >>> likelihood = Gaussian(scale=0.5)
+        >>> likelihood.predictive(torch.zeros(3, 2, 1)).std
+        tensor([[0.5000],
+                [0.5000]], grad_fn=<SqrtBackward0>)
+    """
+
+    def __init__(self, scale: float = 1.0, *, learn: bool = True) -> None:
+        super().__init__()
+        log_scale = torch.tensor(math.log(_checks.positive_number("Gaussian(scale)", scale)))
+        self.log_scale = nn.Parameter(log_scale, requires_grad=learn)
+
+    @property
+    def scale(self) -> Tensor:
+        """Standard deviation of the noise."""
+        return self.log_scale.exp()
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        outputs, targets = one_number(outputs, targets)
+        check_shapes("Gaussian", outputs, targets, event=0)
+        z = (targets - outputs) / self.scale.to(outputs)
+        return z.square().mean() / 2 + self.log_scale.to(outputs) + 0.5 * math.log(2 * math.pi)
+
+    def predictive(self, outputs: Tensor) -> RegressionPredictive:
+        return RegressionPredictive(outputs, self.scale.to(outputs).expand_as(outputs))
+
+    def extra_repr(self) -> str:
+        return f"scale={self.scale.item():.4g}, learn={self.log_scale.requires_grad}"

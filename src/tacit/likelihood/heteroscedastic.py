@@ -1,0 +1,50 @@
+"""Numbers with a noise of their own for every input."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tacit.likelihood.base import Likelihood, check_shapes
+from tacit.likelihood.bernoulli import one_number
+from tacit.predictive import RegressionPredictive
+
+SMALLEST = 1e-4  # scale: keeps the likelihood bounded where the noise vanishes
+
+
+class HeteroscedasticGaussian(Likelihood):
+    """A number with Gaussian noise whose scale depends on the input.
+
+    The last dimension of the outputs is twice that of the targets: the means, then as many numbers
+    whose softplus is the scale.
+
+    Examples:
+        >>> import torch
+        >>> predictive = HeteroscedasticGaussian().predictive(torch.zeros(4, 2, 6))
+        >>> predictive.mean.shape, predictive.std.shape
+        (torch.Size([2, 3]), torch.Size([2, 3]))
+    """
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        mean, scale = self._parts(outputs)
+        if targets.ndim == 1:
+            mean, scale = (one_number(part, targets)[0] for part in (mean, scale))
+        check_shapes("HeteroscedasticGaussian", mean, targets, event=0)
+        z = (targets - mean) / scale
+        return (z.square() / 2 + scale.log()).mean() + 0.5 * math.log(2 * math.pi)
+
+    def predictive(self, outputs: Tensor) -> RegressionPredictive:
+        return RegressionPredictive(*self._parts(outputs))
+
+    @staticmethod
+    def _parts(outputs: Tensor) -> tuple[Tensor, Tensor]:
+        if outputs.shape[-1] % 2:
+            raise ValueError(
+                "HeteroscedasticGaussian: expected an even number of outputs, means and scales; "
+                f"received {outputs.shape[-1]}."
+            )
+        mean, raw = torch.chunk(outputs, 2, dim=-1)
+        return mean, F.softplus(raw) + SMALLEST

@@ -1,0 +1,67 @@
+"""What every prediction is: a batch of examples, each with its uncertainty."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
+
+from torch import Tensor
+
+Self = TypeVar("Self", bound="Predictive")
+
+
+class Predictive(ABC):
+    """Predictions for B examples, from M sampled functions or from one."""
+
+    columns: ClassVar[tuple[str, ...]]
+    """The quantities that `to_numpy` and `to_frame` give, each a tensor with B rows."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of examples B."""
+
+    @abstractmethod
+    def __getitem__(self: Self, index: int | slice | Tensor) -> Self:
+        """Return the prediction for some of the examples; an integer keeps the batch dimension."""
+
+    def to_numpy(self) -> dict[str, Any]:
+        """Return the quantities as arrays with B rows, by name."""
+        return {name: getattr(self, name).detach().cpu().numpy() for name in self.columns}
+
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame with one row per example; quantities of several columns split.
+
+        Raises:
+            ModuleNotFoundError: If pandas is not installed.
+        """
+        try:
+            import pandas
+        except ModuleNotFoundError:
+            raise ModuleNotFoundError(
+                "to_frame: pandas is needed: pip install pandas", name="pandas"
+            ) from None
+        return pandas.DataFrame(_split(self.to_numpy(), self._labels()))
+
+    def _labels(self) -> list[str] | None:
+        """Return names for the last dimension of quantities that have one."""
+        return None
+
+
+def rows(index: int | slice | Tensor) -> slice | Tensor:
+    """Return an index that keeps the batch dimension."""
+    if not isinstance(index, int):
+        return index
+    return slice(index, index + 1 or None)
+
+
+def _split(arrays: Mapping[str, Any], labels: list[str] | None) -> dict[str, Any]:
+    found = {}
+    for name, array in arrays.items():
+        flat = array.reshape(len(array), -1)
+        if array.ndim == 1 or flat.shape[1] == 1:
+            found[name] = flat[:, 0]
+            continue
+        parts = labels or [str(i) for i in range(flat.shape[1])]
+        found.update({f"{name}_{part}": flat[:, i] for i, part in enumerate(parts)})
+    return found

@@ -1,0 +1,137 @@
+"""Predicted classes with their uncertainty."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Literal, TypeAlias, get_args
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tacit.predictive.base import Predictive, rows
+
+Averaging: TypeAlias = Literal["log_probs", "probs", "logits"]
+
+
+def average_log_probs(logits: Tensor, averaging: Averaging = "log_probs") -> Tensor:
+    """Return log-probabilities of M functions together: (M, ..., C) gives (..., C).
+
+    Args:
+        logits: One set for each function.
+        averaging: What is averaged: "log_probs" (and normalised again, the paper's choice), "probs"
+            (the mixture) or "logits".
+    """
+    if averaging == "probs":
+        return torch.logsumexp(F.log_softmax(logits, -1), 0) - math.log(len(logits))
+    if averaging == "logits":
+        return F.log_softmax(logits.mean(0), -1)
+    if averaging == "log_probs":
+        return F.log_softmax(F.log_softmax(logits, -1).mean(0), -1)
+    raise ValueError(
+        f"averaging: expected {', '.join(get_args(Averaging))}; received {averaging!r}."
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class ClassPredictive(Predictive):
+    """Predicted probabilities of C classes for B examples.
+
+    Everything is computed when first asked for. Uncertainty is split as usual: the entropy of the
+    mixture is what the functions are unsure of on average (`expected_entropy`, aleatoric) plus what
+    they disagree on (`mutual_information`, epistemic).
+
+    Args:
+        logits: Logits of M functions, (M, B, C); M is 1 for a plain network.
+        averaging: How the functions are combined into `log_probs`.
+        class_names: Names of the classes, if known.
+
+    Examples:
+        >>> import torch
+        >>> p = ClassPredictive(torch.tensor([[[0.0, 2.0]], [[1.0, 1.0]]]))
+        >>> p.label, p.confidence, p.mutual_information
+        (tensor([1]), tensor([0.7311]), tensor([0.0895]))
+    """
+
+    logits: Tensor
+    averaging: Averaging = "log_probs"
+    class_names: tuple[str, ...] | None = None
+
+    columns: ClassVar[tuple[str, ...]] = (
+        "probs", "label", "confidence", "entropy", "expected_entropy", "mutual_information",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if self.logits.ndim < 3:
+            raise ValueError(
+                "ClassPredictive: expected logits of shape (samples, batch, classes), received "
+                f"{tuple(self.logits.shape)}."
+            )
+        if self.averaging not in get_args(Averaging):
+            expected = ", ".join(get_args(Averaging))
+            raise ValueError(f"averaging: expected {expected}; received {self.averaging!r}.")
+        names = self.class_names
+        if names is not None and len(names) != self.logits.shape[-1]:
+            raise ValueError(
+                f"class_names: expected {self.logits.shape[-1]} names, received {len(names)}."
+            )
+
+    def __len__(self) -> int:
+        return self.logits.shape[1]
+
+    def __getitem__(self, index: int | slice | Tensor) -> ClassPredictive:
+        return replace(self, logits=self.logits[:, rows(index)])
+
+    @cached_property
+    def log_probs(self) -> Tensor:
+        """Log-probabilities of the functions together, (B, C)."""
+        return average_log_probs(self.logits, self.averaging)
+
+    @cached_property
+    def probs(self) -> Tensor:
+        """Probabilities, (B, C)."""
+        return self.log_probs.exp()
+
+    @cached_property
+    def label(self) -> Tensor:
+        """The most probable class, (B,)."""
+        return self.log_probs.argmax(-1)
+
+    @property
+    def label_names(self) -> list[str]:
+        """The name of the most probable class, or its number where there are no names."""
+        names = self.class_names
+        return [names[i] if names else str(i) for i in self.label.flatten().tolist()]
+
+    @cached_property
+    def confidence(self) -> Tensor:
+        """Probability of the most probable class, (B,)."""
+        return self.probs.amax(-1)
+
+    @cached_property
+    def entropy(self) -> Tensor:
+        """Entropy of `probs` in nats, (B,): all uncertainty."""
+        return _entropy(self.log_probs)
+
+    @cached_property
+    def expected_entropy(self) -> Tensor:
+        """Mean over functions of their own entropy, (B,): aleatoric."""
+        return _entropy(F.log_softmax(self.logits, -1)).mean(0)
+
+    @cached_property
+    def mutual_information(self) -> Tensor:
+        """Entropy of the functions' mixture minus `expected_entropy`, (B,): epistemic, at least 0.
+
+        Of the mixture, whatever the averaging: only then it is a mutual information.
+        """
+        mixture = _entropy(average_log_probs(self.logits, "probs"))
+        return (mixture - self.expected_entropy).clamp_min(0)
+
+    def _labels(self) -> list[str] | None:
+        return list(self.class_names) if self.class_names else None
+
+
+def _entropy(log_probs: Tensor) -> Tensor:
+    return -torch.xlogy(log_probs.exp(), log_probs.exp()).sum(-1)
