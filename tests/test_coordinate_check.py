@@ -65,7 +65,8 @@ def test_under_mup_features_move_alike_at_every_width(structure, optimizer, lr):
     found = check(maker(MU, STRUCTURES[structure]), lr, optimizer)
     for layer in found.layers:
         assert abs(found.slope(layer)) < 0.3, str(found)
-        assert found.slope(layer, "std") < 0.3, str(found)
+        std = found.slope(layer, "std")
+        assert std < 0.3 or math.isnan(std), str(found)  # not a number in layers without noise
 
 
 @pytest.mark.slow
@@ -97,7 +98,7 @@ def test_ranks_behave_alike(optimizer, lr):
     """The claim `rank-scaling`: rank 1, 4, 16 and 64 move features alike.
 
     A step on S moves S z by (z . z')/R times what the same step on the mean would, which is 1 for
-    rank 1 and falls to 0: so within a factor of 2. With the mean's learning rate it would be
+    rank 1 and falls to 0: so within a factor of about 2. With the mean's learning rate it would be
     z . z', 8 times as much for rank 64.
     """
     changes = {}
@@ -142,6 +143,44 @@ def test_divergence_shows_and_is_valid_json(tmp_path):
     found.plot(tmp_path / "diverged.png")
 
 
+def test_no_movement_does_not_count_as_alike():
+    found = tacit.coordinate_check(
+        maker(MU), [4, 8], DATA, parametrization=MU, lr=1e-30, seeds=1, steps=1, progress=False
+    )
+    assert not found.holds
+    assert "does not move" in str(found)
+
+
+def test_divergence_is_said():
+    changes = [Change("fc", w, 0, 1, mean=math.inf, std=math.nan, start=1.0) for w in (8, 16)]
+    assert str(CoordinateCheck(tuple(changes), 0.25)).startswith("training diverged")
+
+
+def test_a_tied_output_layer_is_a_layer():
+    class Tied(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.embedding = nn.Embedding(8, width)
+            self.head = nn.Linear(width, 8, bias=False)
+            self.head.weight = self.embedding.weight
+
+        def forward(self, x):
+            return self.head(self.embedding(x))
+
+    data = torch.arange(8), torch.arange(8)
+    found = tacit.coordinate_check(Tied, [4, 8], data, seeds=1, steps=1, progress=False)
+    assert found.layers == ["embedding", "head"]
+    with pytest.warns(UserWarning, match="'head' is tied to the embedding 'embedding'"):
+        tacit.initialize(Tied(8), tacit.MaximalUpdate())
+
+
+def test_slopes_of_what_there_is_not():
+    found = tacit.coordinate_check(maker(MU), [4, 8], DATA, seeds=1, steps=1, progress=False)
+    for wrong in (("9", "mean"), ("0", "sdt")):
+        with pytest.raises(ValueError, match="expected one of 0, 2, 4 and mean or std"):
+            found.slope(*wrong)
+
+
 def test_the_networks_are_left_without_hooks():
     nets = []
 
@@ -158,5 +197,10 @@ def test_bad_input():
         tacit.coordinate_check(plain, [8, 8], DATA)
     with pytest.raises(ValueError, match="optimizer: expected one of sgd, .* received 'lion'"):
         tacit.coordinate_check(plain, [8, 16], DATA, optimizer="lion")
+    for name in ("seeds", "samples"):
+        with pytest.raises(ValueError, match=f"{name}: expected an integer of at least 1"):
+            tacit.coordinate_check(plain, [8, 16], DATA, progress=False, **{name: 0})
+    with pytest.raises(ValueError, match="the same number of parameters"):
+        tacit.coordinate_check(lambda width: plain(8), [8, 16], DATA, progress=False)
     with pytest.raises(ValueError, match="steps: expected an integer of at least 1"):
         tacit.coordinate_check(plain, [8, 16], DATA, steps=0, progress=False)

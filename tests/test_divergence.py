@@ -46,7 +46,7 @@ def test_wasserstein_is_the_theory_s(name):
     move(model)
     q, p = (normal(d.distributions["0"]) for d in (model, prior))
     ours = squared_wasserstein(model, prior)["0"]
-    assert ours.item() == pytest.approx(theory.wasserstein(q, p), rel=1e-6)
+    assert ours.item() == pytest.approx(theory.squared_wasserstein(q, p), rel=1e-6)
     ours.backward()
     assert all(f.grad.isfinite().all() for f in model.factors.parameters())
     assert model.module[2].weight.grad is None
@@ -76,6 +76,21 @@ def test_a_standard_deviation_of_zero_is_refused():
         model.factors.get_submodule("0").bias[0] = 0
     with pytest.raises(ValueError, match="a standard deviation has reached 0"):
         kl(model, prior)
+    with torch.no_grad():
+        model.factors.get_submodule("0").bias[0] = float("nan")
+    with pytest.raises(ValueError, match="a mean or a factor of the model is not finite"):
+        kl(model, prior)
+
+
+@pytest.mark.parametrize("name", FINITE)
+def test_a_prior_without_variance_is_refused(name):
+    model = make_model(STRUCTURES[name])
+    with torch.no_grad():
+        for factor in model.factors.parameters():
+            factor.zero_()
+    prior = model.prior()
+    with pytest.raises(ValueError, match="KL: infinite or too large"):
+        kl(make_model(STRUCTURES[name]), prior)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -86,7 +101,10 @@ def test_gradients_in_the_model_s_precision(dtype):
     for divergence in (kl, squared_wasserstein):
         value = divergence(model, prior)["0"]
         assert value.dtype == dtype
+        model.zero_grad()
         value.backward()
+        gradients = [p.grad for p in model.factors.parameters()]
+        assert all(g.isfinite().all() and g.abs().sum() > 0 for g in gradients)
 
 
 def test_layers_are_apart_and_add_up():

@@ -118,7 +118,7 @@ def test_any_leading_shape_and_a_single_linear_layer():
 
 def test_a_model_whose_output_is_not_that_of_a_random_linear_layer():
     model = make_model({"0": tacit.LowRank(2)})
-    with pytest.raises(ValueError, match="output of the model is not that of its last layer, '0'"):
+    with pytest.raises(ValueError, match="must be that of its last random layer, '0'"):
         output_moments(model, X)
     model = tacit.variational(nn.Conv2d(1, 2, 3), {"": tacit.LowRank(2)})
     with pytest.raises(ValueError, match="expected a random nn.Linear as the last layer"):
@@ -128,5 +128,51 @@ def test_a_model_whose_output_is_not_that_of_a_random_linear_layer():
 
 def test_targets_that_would_broadcast_are_refused():
     mean = torch.zeros(4, 1)
-    with pytest.raises(ValueError, match=r"expected targets of shape \(4, 1\), received \(4,\)"):
-        expected_squared_error(mean, mean, torch.zeros(4))
+    for arguments in ((mean, mean, torch.zeros(4)), (mean, mean[:1], mean)):
+        with pytest.raises(ValueError, match="expected mean, variance and targets of the same"):
+            expected_squared_error(*arguments)
+    logits = torch.zeros(2, 3, 5)
+    with pytest.raises(ValueError, match="classes of shape"):
+        cross_entropy_bound(logits, logits, torch.zeros(2, dtype=torch.long))
+
+
+def test_the_bound_by_hand_also_for_sequences():
+    """To second order it is the cross-entropy plus half the probabilities times the variances."""
+    mean, labels = torch.randn(2, 3, 5).double(), torch.randint(5, (2, 3))
+    variance = 1e-4 * torch.rand(2, 3, 5).double()
+    plain = F.cross_entropy(mean.flatten(0, 1), labels.flatten())
+    correction = (mean.softmax(-1) * variance / 2).sum(-1).mean()
+    bound = cross_entropy_bound(mean, variance, labels)
+    assert_close(bound, plain + correction, rtol=0, atol=1e-8)
+
+
+def test_where_the_outputs_are_not_gaussian_or_not_linear_it_refuses():
+    class InPlace(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.head(x).mul_(10)
+
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.head = nn.Embedding(5, 4), nn.Linear(4, 5, bias=False)
+            self.head.weight = self.embedding.weight
+
+        def forward(self, x):
+            return self.head(self.embedding(x))
+
+    for module, x, match in (
+        (InPlace(), torch.ones(2, 4), "must be that of its last random layer"),
+        (Tied(), torch.arange(5), "is used elsewhere in the model"),
+    ):
+        model = tacit.variational(module, {"head": tacit.LowRank(2)})
+        with pytest.raises(ValueError, match=match):
+            output_moments(model, x)
+    noisy = tacit.variational(nn.Linear(4, 3), {"": tacit.LowRank(2)}, noise=tacit.noise.Laplace())
+    with pytest.raises(ValueError, match="expected Gaussian noise"):
+        output_moments(noisy, torch.ones(2, 4))
+    with pytest.raises(TypeError, match="expected a variational model, received Linear"):
+        output_moments(nn.Linear(4, 3), torch.ones(2, 4))

@@ -59,13 +59,40 @@ def test_one_switch_in_a_loop(model):
     ("make", "match"),
     [
         (lambda prior: tacit.ELBO(prior, weight=-1.0), r"ELBO\(weight\): expected a number above"),
-        (lambda prior: tacit.ELBO(prior, weight="N"), r"ELBO\(weight\): expected a number above"),
+        (
+            lambda prior: tacit.ELBO(prior, weight="N"),
+            r"ELBO\(weight\): expected '1/N' or a number",
+        ),
+        (lambda prior: tacit.GVI(1.0, prior), r"prior: expected model.prior\(\), received float"),
         (lambda prior: tacit.GVI(prior, strength=0), r"GVI\(strength\): expected a number above"),
     ],
 )
 def test_bad_settings(model, make, match):
     with pytest.raises((ValueError, TypeError), match=match):
         make(model.prior())
+
+
+def test_an_elbo_that_would_be_infinite_is_refused_when_it_is_made():
+    model = tacit.variational(nn.Linear(3, 2), {"": tacit.LowRank(2)})
+    with pytest.raises(ValueError, match="KL: infinite, because the covariance of LowRank"):
+        tacit.ELBO(model.prior())
+
+
+def test_a_strong_penalty_keeps_the_model_at_the_prior():
+    moved = {}
+    for strength in (1e-3, 100.0):
+        torch.manual_seed(0)
+        model = tacit.variational(nn.Linear(3, 2), {"": tacit.LowRank(2)})
+        prior = model.prior()
+        objective = tacit.GVI(prior, strength=strength)
+        optimizer = torch.optim.SGD(model.param_groups(lr=0.005))
+        for _ in range(100):
+            loss = objective(model(X).square().mean(), model, data_size=len(X))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        moved[strength] = squared_wasserstein(model, prior)[""].item()
+    assert moved[100.0] < 0.1 * moved[1e-3]
 
 
 def test_bad_data_size(model):

@@ -25,6 +25,11 @@ def positive_number(name: str, value: object, *, above: float = 0.0) -> float:
     return float(value)
 
 
+def finite_or_none(value: object) -> object:
+    """Return None for a number that is not finite, which JSON has no word for."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def sample_shape(name: str, value: int | Sequence[int]) -> tuple[int, ...]:
     """Return the shape `value` stands for: an integer M is the shape (M,)."""
     sizes = value if isinstance(value, Sequence) else (value,)

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from tacit import _checks
 from tacit._tree import tensors_in
-from tacit.loop import Data, Loss, check_data, loss_for, make_optimizer
-from tacit.parametrization import Parametrization, fans_of
+from tacit.optimizers import make_optimizer
+from tacit.pairs import Data, Loss, check_pair, check_widths_differ, loss_for, made_net
+from tacit.parametrization import Parametrization
 from tacit.plots import plot_coordinates
 from tacit.variational import Variational
 
@@ -67,36 +68,51 @@ class CoordinateCheck:
         """Return the power of the width with which a layer's change grows, at the last step.
 
         The slope of the least-squares line through log change against log width, over all seeds.
-        Not a number if training diverged.
+        Not a number if training diverged, or if the layer's features did not change at all.
+
+        Args:
+            layer: Name of the layer.
+            of: "mean" or "std".
         """
+        if layer not in self.layers or of not in ("mean", "std"):
+            expected = f"one of {', '.join(self.layers)} and mean or std"
+            raise ValueError(f"slope: expected {expected}; received {layer!r} and {of!r}.")
         last = max(change.step for change in self.changes)
         points = [
-            (math.log(change.width), math.log(max(getattr(change, of), 1e-30)))
+            (change.width, getattr(change, of))
             for change in self.changes
             if change.layer == layer and change.step == last
         ]
-        if not all(math.isfinite(y) for _, y in points):
+        if not all(0 < y < math.inf for _, y in points):
             return math.nan
-        return statistics.linear_regression(*zip(*points, strict=True)).slope
+        logs = [(math.log(width), math.log(y)) for width, y in points]
+        return statistics.linear_regression(*zip(*logs, strict=True)).slope
 
     @property
     def holds(self) -> bool:
-        """Whether the mean features of every layer move alike at every width."""
+        """Whether the mean features of every layer move, and alike at every width.
+
+        Only the mean counts. How the standard deviation moves is for the reader to judge: where the
+        rank grows with the width it moves less in wide networks.
+        """
         return all(abs(self.slope(layer)) <= self.tolerance for layer in self.layers)
 
     def __str__(self) -> str:
+        if any(not math.isfinite(change.mean) for change in self.changes):
+            return "training diverged: try a smaller learning rate"
         verdict = "move" if self.holds else "do not move"
         lines = [f"mean features {verdict} alike at every width (tolerance {self.tolerance:g})"]
         width = max(map(len, self.layers))
         for layer in self.layers:
-            mean, std = self.slope(layer), self.slope(layer, "std")
-            lines.append(f"  {layer:{width}}  mean ~ width^{mean:+.2f}  std ~ width^{std:+.2f}")
+            lines.append(f"  {layer:{width}}  mean {_power(self.slope(layer))}")
+            if any(change.std for change in self.changes if change.layer == layer):
+                lines[-1] += f"  std {_power(self.slope(layer, 'std'))}"
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as plain data for JSON; None where a run diverged."""
         slopes = {
-            layer: {of: _finite(self.slope(layer, of)) for of in ("mean", "std")}
+            layer: {of: _checks.finite_or_none(self.slope(layer, of)) for of in ("mean", "std")}
             for layer in self.layers
         }
         return {
@@ -117,7 +133,7 @@ class CoordinateCheck:
 
     def _rows(self) -> list[dict[str, Any]]:
         return [
-            {name: _finite(value) for name, value in asdict(change).items()}
+            {name: _checks.finite_or_none(value) for name, value in asdict(change).items()}
             for change in self.changes
         ]
 
@@ -148,8 +164,8 @@ def coordinate_check(
         widths: Two widths at least.
         data: One batch: inputs and targets.
         parametrization: Learning rates of a plain network; a variational model has its own.
-        loss: Of outputs and targets; if left out, cross-entropy for classes, squared error for
-            numbers.
+        loss: Of outputs and targets; if left out, cross-entropy for integer targets, squared error
+            for others.
         lr: Learning rate, before the parametrization's factors.
         optimizer: The name of the optimizer: "sgd", "adam", "adamw" and others.
         steps: Number of training steps.
@@ -174,27 +190,33 @@ def coordinate_check(
         >>> check.holds
         True
     """
+    widths = [int(width) for width in widths] if not isinstance(widths, int) else [widths]
     if len(set(widths)) < 2:
         raise ValueError(f"widths: expected at least two different widths, received {widths}.")
-    data = check_data(data)
+    data = check_pair("data", data)
     loss = loss or loss_for(data[1])
+    seeds = _checks.positive_integer("seeds", seeds)
+    samples = _checks.positive_integer("samples", samples)
+    tolerance = _checks.positive_number("tolerance", tolerance)
     runs = [(_checks.positive_integer("widths", w), s) for w in widths for s in range(seeds)]
     changes: list[Change] = []
-    for width, seed in track(runs, description="coordinate check", disable=not progress):
-        torch.manual_seed(seed)
-        net = make_net(width).train()
-        stepper = make_optimizer(net, lr, optimizer, parametrization=parametrization)
-        before = _features(net, data[0], samples)
-        for step in range(1, _checks.positive_integer("steps", steps) + 1):
-            stepper.zero_grad()
-            loss(net(data[0]), data[1]).backward()
-            stepper.step()
-            changes += _changes(before, _features(net, data[0], samples), width, seed, step)
+    with torch.random.fork_rng():
+        check_widths_differ(make_net, min(widths), max(widths))
+        for width, seed in track(runs, description="coordinate check", disable=not progress):
+            torch.manual_seed(seed)
+            net = made_net(make_net, width).train()
+            stepper = make_optimizer(net, lr, optimizer, parametrization=parametrization)
+            before = _features(net, data[0], samples)
+            for step in range(1, _checks.positive_integer("steps", steps) + 1):
+                stepper.zero_grad()
+                loss(net(data[0]), data[1]).backward()
+                stepper.step()
+                changes += _changes(before, _features(net, data[0], samples), width, seed, step)
     return CoordinateCheck(tuple(changes), tolerance)
 
 
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _power(slope: float) -> str:
+    return "does not move" if math.isnan(slope) else f"~ width^{slope:+.2f}"
 
 
 def _changes(before: Features, after: Features, width: int, seed: int, step: int) -> list[Change]:
@@ -220,10 +242,12 @@ def _rms(tensor: Tensor) -> float:
 def _features(net: nn.Module, x: Tensor, samples: int) -> Features:
     """Return mean and standard deviation over draws of the outputs of layers with weights."""
     module = net.module if isinstance(net, Variational) else net
+    # By what a layer has, not by parameters' names: a tied output layer is a layer of its own.
     layers = {
-        name.rpartition(".")[0]
-        for name, fans in fans_of(module).items()
-        if fans.kind in ("weight", "embedding")
+        name
+        for name, layer in module.named_modules()
+        for tensor, value in layer.named_parameters(recurse=False)
+        if value.ndim > 1 and "weight" in tensor
     }
     kept: dict[str, list[Tensor]] = {}
 

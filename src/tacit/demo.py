@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from tacit import metrics
 from tacit.data import digits
-from tacit.loop import Data
+from tacit.pairs import Data
 from tacit.variational import variational
 
 

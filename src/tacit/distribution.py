@@ -12,7 +12,7 @@ from tacit.covariance import Covariance, Shapes
 from tacit.noise import Noise
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Distribution:
     """A joint distribution over the tensors of one layer, with the given mean and Sigma = S S^T.
 
@@ -62,7 +62,7 @@ class Distribution:
         return self.covariance.dense(self.factors, self.shapes)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prior:
     """A frozen copy of a model's distribution; made by `Variational.prior`.
 

@@ -18,14 +18,14 @@ def kl(model: Variational, prior: Prior) -> dict[str, Tensor]:
     Raises:
         ValueError: If it is infinite: low-rank covariances are singular, and so is a factor at 0.
     """
-    return _by_layer(model, prior, _kl)
+    return _by_layer(model, prior, distribution_kl)
 
 
 def squared_wasserstein(model: Variational, prior: Prior) -> dict[str, Tensor]:
     """Return the squared 2-Wasserstein distance of each random layer to the prior.
 
     |mu - mu0|^2 + |S|_F^2 + |S0|_F^2 - 2 |S0^T S|_*, with the nuclear norm: always finite, and
-    O(P R^2) for a low rank. The sum over layers is that of the model.
+    O(P R^2) for `LowRank`. The sum over layers is that of the model.
     """
     return _by_layer(model, prior, _squared_wasserstein)
 
@@ -55,19 +55,21 @@ def _by_layer(
     return found
 
 
-def _kl(q: Distribution, p: Distribution) -> Tensor:
+def distribution_kl(q: Distribution, p: Distribution) -> Tensor:
+    """Return KL(q || p) of one layer, or raise ValueError with the reason why it is infinite."""
     value = q.covariance.kl(_difference(q, p), q.factors, p.factors, q.shapes)
+    if not all(bool(tensor.isfinite().all()) for tensor in (*q.mean.values(), *q.factors.values())):
+        raise ValueError("KL: a mean or a factor of the model is not finite.")
     if not bool(value.isfinite()):
         raise ValueError(
-            "KL: infinite, because a covariance is singular: a standard deviation has reached 0, "
-            "or the prior has one of 0. Use the 2-Wasserstein distance (GVI)."
+            "KL: infinite or too large to be computed: a standard deviation has reached 0, the "
+            "prior has one of 0, or training diverges (try a smaller learning rate)."
         )
     return value
 
 
 def _squared_wasserstein(q: Distribution, p: Distribution) -> Tensor:
-    overlap = q.covariance.overlap(q.factors, p.factors, q.shapes)
-    distance = q.trace() + p.trace() - 2 * overlap
+    distance = q.covariance.squared_distance(q.factors, p.factors, q.shapes)
     for part in _difference(q, p).values():
         distance = distance + part.square().sum()
     return distance

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tacit._names import join
 from tacit.functional import Caller, tied_names
+from tacit.noise import Gaussian
 from tacit.variational import Variational
 
 
@@ -34,9 +36,9 @@ def output_moments(
         ValueError: If the model's output is not that of a random linear layer.
     """
     name = _last_layer(model)
-    seen: list[tuple[Tensor, Tensor]] = []
+    seen: list[tuple[Tensor, Tensor, int]] = []
     hook = model.module.get_submodule(name).register_forward_hook(
-        lambda _, inputs, output: seen.append((inputs[0], output))
+        lambda _, inputs, output: seen.append((inputs[0], output, output._version))
     )
     drawn = model.sample(generator=generator) if model.training else {}
     others = {key: value for key, value in drawn.items() if key.rpartition(".")[0] != name}
@@ -44,11 +46,13 @@ def output_moments(
         output = Caller(tied_names(model.module)).one(model.module, others, (args, kwargs))
     finally:
         hook.remove()
-    if len(seen) != 1 or output is not seen[0][1]:
+    if len(seen) != 1 or output is not seen[0][1] or output._version != seen[0][2]:
         raise ValueError(
-            f"output_moments: the output of the model is not that of its last layer, {name!r}."
+            f"output_moments: the model's output must be that of its last random layer, {name!r}, "
+            "as it is: no activation, view or squeeze after it."
         )
-    features, variance = seen[0][0].flatten(0, -2), torch.zeros_like(output)
+    features = seen[0][0].reshape(-1, seen[0][0].shape[-1])
+    variance = torch.zeros_like(output)
     for layer, distribution in zip(model.layers, model.distributions.values(), strict=True):
         if layer.name == name:
             part = layer.covariance.output_variance(distribution.factors, features, layer.shapes)
@@ -61,10 +65,10 @@ def expected_squared_error(mean: Tensor, variance: Tensor, target: Tensor) -> Te
 
     It is (target - mean)^2 + variance: the expectation of `F.mse_loss`, exactly.
     """
-    if target.shape != mean.shape:
+    if not target.shape == mean.shape == variance.shape:
         raise ValueError(
-            f"expected_squared_error: expected targets of shape {tuple(mean.shape)}, received "
-            f"{tuple(target.shape)}."
+            "expected_squared_error: expected mean, variance and targets of the same shape, "
+            f"received {tuple(mean.shape)}, {tuple(variance.shape)} and {tuple(target.shape)}."
         )
     return F.mse_loss(mean, target) + variance.mean()
 
@@ -76,20 +80,39 @@ def cross_entropy_bound(mean: Tensor, variance: Tensor, target: Tensor) -> Tenso
     the expected cross-entropy where the variances are 0.
 
     Args:
-        mean: Means of the logits, (B, C).
-        variance: Their variances, (B, C).
-        target: Classes, (B,).
+        mean: Means of the logits, (..., C).
+        variance: Their variances, (..., C).
+        target: Classes, integers of shape (...).
     """
-    chosen = mean.gather(-1, target[:, None]).squeeze(-1)
+    if mean.shape != variance.shape or target.shape != mean.shape[:-1]:
+        raise ValueError(
+            "cross_entropy_bound: expected mean and variance of shape (..., C), classes of shape "
+            f"(...); received {tuple(mean.shape)}, {tuple(variance.shape)} and "
+            f"{tuple(target.shape)}."
+        )
+    chosen = mean.gather(-1, target.long().unsqueeze(-1)).squeeze(-1)
     return (torch.logsumexp(mean + variance / 2, -1) - chosen).mean()
 
 
 def _last_layer(model: Variational) -> str:
+    """Return the name of the last random layer, if its outputs have closed-form moments."""
+    if not isinstance(model, Variational):
+        raise TypeError(
+            f"output_moments: expected a variational model, received {type(model).__name__}."
+        )
     name = model.layers[-1].name
     layer = model.module.get_submodule(name)
     if type(layer) is not nn.Linear:
         raise ValueError(
             "output_moments: expected a random nn.Linear as the last layer; the last random layer "
             f"is {name!r}, of type {type(layer).__name__}."
+        )
+    if not isinstance(model.noise, Gaussian):
+        raise ValueError(f"output_moments: expected Gaussian noise, received {model.noise}.")
+    tied = tied_names(model.module).keys() & {join(name, tensor) for tensor in ("weight", "bias")}
+    if tied:
+        raise ValueError(
+            f"output_moments: {', '.join(tied)} is used elsewhere in the model too, so the outputs "
+            "are not linear in it."
         )
     return name

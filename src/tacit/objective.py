@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tacit import _checks
 from tacit.distribution import Prior
-from tacit.divergence import kl, squared_wasserstein
+from tacit.divergence import distribution_kl, kl, squared_wasserstein
 from tacit.variational import Variational
 
 
@@ -50,22 +50,32 @@ class ExpectedLoss(Objective):
         return loss
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ELBO(Objective):
     """The negative evidence lower bound: mean loss + weight KL(model || prior).
 
     With a negative log-likelihood as loss and weight 1/N this is the negative ELBO divided by N,
-    N being the number of training examples; other weights make a colder or warmer posterior.
+    N being the number of training examples; other weights make a colder or warmer posterior. It
+    needs covariances that are not singular, so not the low-rank ones of the default recipe: use
+    `Diagonal`, `LowRankPlusDiagonal` or `FullRank`.
 
     Args:
         prior: From `model.prior()`.
-        weight: "1/N", or a number.
+        weight: "1/N", or a number that multiplies the KL divergence as it is.
+
+    Raises:
+        ValueError: If the KL divergence from this prior would be infinite.
     """
 
     prior: Prior
     weight: float | Literal["1/N"] = "1/N"
 
     def __post_init__(self) -> None:
+        _check_prior(self.prior)
+        for distribution in self.prior.distributions.values():
+            distribution_kl(distribution, distribution)  # refuses what can't be finite
+        if isinstance(self.weight, str) and self.weight != "1/N":
+            raise ValueError(f"ELBO(weight): expected '1/N' or a number, received {self.weight!r}.")
         if self.weight != "1/N":
             _checks.positive_number("ELBO(weight)", self.weight)
 
@@ -76,7 +86,7 @@ class ELBO(Objective):
         return loss + weight * _sum(kl(model, self.prior))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GVI(Objective):
     """Generalized variational inference: mean loss + strength/N W2^2(model, prior).
 
@@ -92,11 +102,17 @@ class GVI(Objective):
     strength: float
 
     def __post_init__(self) -> None:
+        _check_prior(self.prior)
         _checks.positive_number("GVI(strength)", self.strength)
 
     def __call__(self, loss: Tensor, model: Variational, *, data_size: int) -> Tensor:
         weight = self.strength / _checks.positive_integer("data_size", data_size)
         return loss + weight * _sum(squared_wasserstein(model, self.prior))
+
+
+def _check_prior(prior: Prior) -> None:
+    if not isinstance(prior, Prior):
+        raise TypeError(f"prior: expected model.prior(), received {type(prior).__name__}.")
 
 
 def _sum(by_layer: dict[str, Tensor]) -> Tensor:

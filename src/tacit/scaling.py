@@ -111,7 +111,9 @@ class Row:
 def describe(net: nn.Module, parametrization: Parametrization | None = None) -> list[Row]:
     """Print a table of all tensors with role, fans, initial standard deviation and rates.
 
-    A wrong guess of a role shows here; correct it with `roles={"head": "output"}`.
+    A wrong guess of a role shows here; correct it with `roles={"head": "output"}`. The standard
+    deviation is that of weights at initialization, and of the noise of any random tensor;
+    `initialize` sets biases to 0 and leaves norm layers and bare parameters as they are.
 
     Args:
         net: A plain network, or a variational model, which has its own parametrization.
@@ -126,7 +128,9 @@ def describe(net: nn.Module, parametrization: Parametrization | None = None) -> 
         shape = "x".join(map(str, row.shape)) or "scalar"
         numbers = (f"{number:.4g}" for number in (row.std, row.sgd, row.adam))
         table.add_row(row.name, shape, row.role, str(row.fan_in), str(row.fan_out), *numbers)
-    Console().print(table)
+    console = Console()
+    # As wide as it needs to be: names that are cut don't tell which tensor is meant.
+    Console(width=max(console.width, console.measure(table).maximum)).print(table)
     return rows
 
 

@@ -14,7 +14,8 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from tacit import _checks
-from tacit.loop import Data, Loss, check_data, loss_for, make_optimizer
+from tacit.optimizers import make_optimizer
+from tacit.pairs import Data, Loss, check_pair, check_widths_differ, loss_for, made_net
 from tacit.parametrization import Parametrization
 from tacit.plots import plot_learning_rates
 from tacit.variational import Variational
@@ -30,14 +31,12 @@ class Trial:
         width: Width of the network.
         lr: Learning rate, before the parametrization's factors.
         seed: Seed of initialization, batches and draws.
-        start: Validation loss before training.
-        loss: Validation loss after training, infinite if it diverged.
+        loss: Validation loss after training; infinite if a loss was not finite on the way.
     """
 
     width: int
     lr: float
     seed: int
-    start: float
     loss: float
 
 
@@ -48,7 +47,7 @@ class LearningRateTransfer:
     Args:
         trials: All training runs.
         small: The width at which the learning rate was tuned.
-        tolerance: The largest `regret` with which the learning rate counts as transferred.
+        tolerance: The largest `excess` with which the learning rate counts as transferred.
     """
 
     trials: tuple[Trial, ...]
@@ -80,24 +79,31 @@ class LearningRateTransfer:
         """The learning rate that is best for the small network: the one to transfer."""
         return self.best(self.small)
 
-    def regret(self, width: int) -> float:
-        """Return what the transferred learning rate loses at a width, as a share of what is gained.
+    def excess(self, width: int) -> float:
+        """Return by what part the transferred learning rate's loss is above the best one's.
 
-        The loss with the transferred rate minus that with the best one, divided by how far the best
-        one brings the loss down from where it starts: 0 if nothing is lost, 1 if the network might
-        as well not have been trained.
+        0.1 means a loss that is 10 % larger than with the width's own best learning rate.
         """
         best = self.loss(width, self.best(width))
-        start = statistics.fmean(trial.start for trial in self.trials if trial.width == width)
+        if not math.isfinite(best):
+            return math.inf
         lost = self.loss(width, self.lr) - best
-        return lost / (start - best) if best < start else math.inf
+        return lost / abs(best) if lost else 0.0
+
+    @property
+    def at_edge(self) -> list[int]:
+        """The widths whose best learning rate is at the edge of the grid: it may lie outside."""
+        edges = (self.grid[0], self.grid[-1])
+        return [width for width in self.widths if self.best(width) in edges]
 
     @property
     def transferred(self) -> bool:
-        """Whether no width loses more than the tolerance with the small network's best rate."""
-        return all(self.regret(width) <= self.tolerance for width in self.widths)
+        """Whether no width has an excess above the tolerance with the small network's best rate."""
+        return all(self.excess(width) <= self.tolerance for width in self.widths)
 
     def __str__(self) -> str:
+        if not math.isfinite(self.loss(self.small, self.lr)):
+            return f"all runs of width {self.small} diverged: try smaller learning rates"
         verdict = "transfers" if self.transferred else "does not transfer"
         lines = [f"the learning rate {self.lr:.4g} {verdict} from width {self.small}"]
         for width in self.widths:
@@ -105,10 +111,11 @@ class LearningRateTransfer:
             lines.append(
                 f"  width {width:<6} best {best:<9.4g} loss {self.loss(width, best):.4g}, "
                 f"with {self.lr:.4g} {self.loss(width, self.lr):.4g}: "
-                f"{100 * self.regret(width):.1f} % of the gain is lost"
+                f"{100 * self.excess(width):.1f} % more"
             )
-        if self.lr in (self.grid[0], self.grid[-1]):
-            lines.append("  the best rate is at the edge of the grid: try a wider one")
+        if self.at_edge:
+            widths = ", ".join(map(str, self.at_edge))
+            lines.append(f"  at the edge of the grid for width {widths}: try a wider grid")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -119,9 +126,12 @@ class LearningRateTransfer:
             "tolerance": self.tolerance,
             "transferred": self.transferred,
             "best": {str(width): self.best(width) for width in self.widths},
-            "regret": {str(width): _finite(self.regret(width)) for width in self.widths},
+            "excess": {
+                str(width): _checks.finite_or_none(self.excess(width)) for width in self.widths
+            },
+            "at_edge": self.at_edge,
             "trials": [
-                {name: _finite(value) for name, value in asdict(trial).items()}
+                {name: _checks.finite_or_none(value) for name, value in asdict(trial).items()}
                 for trial in self.trials
             ],
         }
@@ -151,7 +161,7 @@ def transfer_learning_rate(
     batch_size: int = 64,
     seeds: int = 1,
     samples: int = 8,
-    tolerance: float = 0.05,
+    tolerance: float = 0.25,
     progress: bool = True,
     **settings: Any,
 ) -> LearningRateTransfer:
@@ -169,15 +179,16 @@ def transfer_learning_rate(
         grid: Learning rates to try, before the parametrization's factors.
         validation: Inputs and targets whose loss is compared; the training data if left out.
         parametrization: Learning rates of a plain network; a variational model has its own.
-        loss: Of outputs and targets; if left out, cross-entropy for classes, squared error for
-            numbers.
+        loss: Of outputs and targets; if left out, cross-entropy for integer targets, squared error
+            for others.
         optimizer: The name of the optimizer: "sgd", "adam", "adamw" and others.
         steps: Number of training steps of each run, with the learning rate annealed to 0 along a
             cosine.
         batch_size: Examples in a step.
         seeds: Number of runs for each width and learning rate.
         samples: Sampled functions over which a variational model's validation loss is averaged.
-        tolerance: The largest `LearningRateTransfer.regret` that counts as none.
+        tolerance: The largest `LearningRateTransfer.excess` that counts as none. Losses of single
+            runs are noisy: with a small tolerance raise `seeds`.
         progress: Whether to show a progress bar.
         **settings: Further arguments of the optimizer, for instance `momentum=0.9`.
 
@@ -197,8 +208,8 @@ def transfer_learning_rate(
         >>> found.widths, found.lr in found.grid
         ([8, 32], True)
     """
-    data = check_data(data)
-    validation = data if validation is None else check_data(validation)
+    data = check_pair("data", data)
+    validation = data if validation is None else check_pair("validation", validation)
     widths = [_checks.positive_integer("small", small), *_large(large)]
     if len(set(widths)) != len(widths):
         raise ValueError(f"large: expected widths other than {small}, each once; received {large}.")
@@ -208,21 +219,24 @@ def transfer_learning_rate(
     loss = loss or loss_for(data[1])
     steps = _checks.positive_integer("steps", steps)
     batch_size = min(_checks.positive_integer("batch_size", batch_size), len(data[0]))
-    runs = [
-        (width, lr, seed)
-        for width in widths
-        for lr in rates
-        for seed in range(_checks.positive_integer("seeds", seeds))
-    ]
+    seeds = _checks.positive_integer("seeds", seeds)
+    samples = _checks.positive_integer("samples", samples)
+    tolerance = _checks.positive_number("tolerance", tolerance)
+    runs = [(width, lr, seed) for width in widths for lr in rates for seed in range(seeds)]
     trials = []
-    for width, lr, seed in track(runs, description="learning rates", disable=not progress):
-        torch.manual_seed(seed)
-        net = make_net(width)
-        stepper = make_optimizer(net, lr, optimizer, parametrization=parametrization, **settings)
-        start = _loss(net, validation, loss, samples)
-        torch.manual_seed(seed)
-        _train(net, stepper, data, loss, steps, batch_size)
-        trials.append(Trial(width, lr, seed, start, _loss(net, validation, loss, samples)))
+    with torch.random.fork_rng():
+        check_widths_differ(make_net, *widths[:2])
+        for width, lr, seed in track(runs, description="learning rates", disable=not progress):
+            torch.manual_seed(seed)
+            net = made_net(make_net, width)
+            stepper = make_optimizer(
+                net, lr, optimizer, parametrization=parametrization, **settings
+            )
+            # The same batches at every width, whatever the initialization has drawn.
+            torch.manual_seed(seed + 2**32)
+            finite = _train(net, stepper, data, loss, steps, batch_size)
+            final = _loss(net, validation, loss, samples) if finite else math.inf
+            trials.append(Trial(width, lr, seed, final))
     return LearningRateTransfer(tuple(trials), small, tolerance)
 
 
@@ -240,7 +254,8 @@ def _train(
     loss: Loss,
     steps: int,
     batch_size: int,
-) -> None:
+) -> bool:
+    """Train, and return whether all losses were finite."""
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     order = torch.empty(0, dtype=torch.long)
     net.train()
@@ -250,11 +265,12 @@ def _train(
         batch, order = order[:batch_size], order[batch_size:]
         value = loss(net(data[0][batch]), data[1][batch])
         if not value.isfinite():
-            return
+            return False
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
         schedule.step()
+    return True
 
 
 @torch.no_grad()
@@ -269,7 +285,3 @@ def _loss(net: nn.Module, data: Data, loss: Loss, samples: int) -> float:
         outputs = net(x)[None]
     value = torch.stack([loss(output, y) for output in outputs]).mean().item()
     return value if math.isfinite(value) else math.inf
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

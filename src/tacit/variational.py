@@ -285,7 +285,7 @@ class Variational(nn.Module):
         for layer, distribution in zip(self.layers, self.distributions.values(), strict=True):
             given = layer.covariance.learning_rates(
                 layer.shapes,
-                {n: s * layer.covariance.scale for n, s in scales[layer.label].items()},
+                scales[layer.label],
                 {name: rates[id(mean)] for name, mean in distribution.mean.items()},
                 family,
             )

@@ -54,14 +54,16 @@ def test_check(mine, capsys, tmp_path):
     assert saved["holds"] is True
     assert (tmp_path / "found/coordinate_check.png").stat().st_size > 0
     # Initialized for muP, trained with the rates of SP: the exit code says so.
-    assert main([*command, "--parametrization", "sp"]) == 1
+    assert main([*command, "--parametrization", "sp"]) == 3
 
 
 def test_transfer(mine, capsys, tmp_path):
     command = ["mup", "transfer", f"{mine}:make_model", "--data", f"{mine}:PAIR", *TRANSFER]
-    assert main([*command, "--validation", f"{mine}:data", "--out", "found"]) in (0, 1)
+    code = main([*command, "--validation", f"{mine}:data", "--out", "found"])
     assert "from width 4" in capsys.readouterr().out
     saved = json.loads((tmp_path / "found/learning_rate_transfer.json").read_text())
+    assert code == (0 if saved["transferred"] else 3)
+    assert saved["arguments"]["small"] == 4
     assert {trial["width"] for trial in saved["trials"]} == {4, 8, 16}
     assert (tmp_path / "found/learning_rate_transfer.png").stat().st_size > 0
 
@@ -71,7 +73,7 @@ def test_as_a_program(mine):
     done = subprocess.run(
         [*command, "--data", f"{mine}:data", *TRANSFER], capture_output=True, text=True
     )
-    assert done.returncode in (0, 1), done.stderr
+    assert done.returncode in (0, 3), done.stderr
     assert "from width 4" in done.stdout
 
 
@@ -85,13 +87,17 @@ def test_as_a_program(mine):
         ("{mine}:make_net", ["--parametrization", "{mine}:data"], "is no parametrization"),
         ("{mine}:make_net", ["--optimizer", "lion"], "optimizer: expected one of"),
         ("{mine}:make_net", ["--widths", "8"], "at least two different widths"),
+        ("{mine}.py:make_net", [], "there is no module '{mine}.py' here (without .py: {mine}:make"),
+        ("{mine}.sub:make_net", [], "there is no module"),
+        ("{mine}:X", [], "expected a function from a width to a network"),
+        ("{mine}:make_net", ["--out", "{mine}.py"], "--out: "),
     ],
 )
 def test_wrong_arguments_are_told_in_one_line(mine, capsys, net, options, match):
     arguments = [argument.replace("{mine}", mine) for argument in (net, *options)]
     assert main(["mup", "check", "--data", f"{mine}:data", *arguments]) == 2
     said = capsys.readouterr().err
-    assert match in said
+    assert match.replace("{mine}", mine) in said
     assert len(said.splitlines()) == 1
 
 
@@ -105,6 +111,20 @@ def test_an_import_that_fails_inside_the_users_module_is_not_hidden(tmp_path, mo
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="something_not_installed"):
         main(["mup", "check", "needs_more:make_net", "--data", "needs_more:data"])
+
+
+def test_what_the_users_code_raises_is_not_hidden(mine, tmp_path):
+    (tmp_path / f"{mine}_wrong.py").write_text("def make(width):\n    raise ValueError('mine')\n")
+    with pytest.raises(ValueError, match="mine"):
+        main(["mup", "check", f"{mine}_wrong:make", "--data", f"{mine}:data"])
+
+
+@pytest.mark.parametrize("option", ["--widths", "--seeds", "--lr"])
+def test_numbers_that_are_none(mine, capsys, option):
+    with pytest.raises(SystemExit) as stop:
+        main(["mup", "check", f"{mine}:make_net", "--data", f"{mine}:data", option, "8 x"])
+    assert stop.value.code == 2
+    assert "8 x" in capsys.readouterr().err
 
 
 def test_version_and_help(capsys):

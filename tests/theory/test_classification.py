@@ -102,6 +102,17 @@ class TestMaxMargin:
         assert_close(combined, solution.vector)
         assert solution.spans == (len(solution.support) == 4)
 
+    @pytest.mark.parametrize("size", [1e-10, 1e-6, 1e6])
+    def test_doesnt_depend_on_the_units(self, size):
+        X, y = problem(0)
+        expected, found = classification.max_margin(X, y), classification.max_margin(size * X, y)
+        assert_close(size * found.vector, expected.vector)
+        assert_close(size**2 * found.dual, expected.dual)
+
+    def test_no_data(self):
+        with pytest.raises(ValueError, match="there are no data"):
+            classification.max_margin(torch.zeros(0, 3), torch.zeros(0))
+
     def test_data_that_are_not_separable(self):
         X = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
         with pytest.raises(ValueError, match="not linearly separable"):
@@ -131,6 +142,10 @@ class TestTheLibraryDescends:
             assert (null @ (q.mean - prior.mean)).norm() < 1e-12
             variances.append(q.predict(X)[1])
         assert solution.spans
+        on, w = theory.range_projection(X), solution.vector / solution.vector.norm()
+        errors = [(on @ q.mean / (on @ q.mean).norm() - w).norm() for q in found.values()]
+        assert errors[-1] < 0.6 * errors[0]
+        assert all(after < before for before, after in itertools.pairwise(errors))
         for before, after in itertools.pairwise(variances):
             assert (after < 0.5 * before).all()
 

@@ -133,19 +133,19 @@ class TestRegressionLimit:
         prior = state(linear_model(3))
         ours = regression.limit(X, y, prior)
         assert regression.is_minimizer(X, y, ours)
-        distance = theory.wasserstein_by_factors(ours, prior)
+        distance = theory.squared_wasserstein_by_factors(ours, prior)
         generator = torch.Generator().manual_seed(0)
         for _ in range(200):
             other = regression.random_minimizer(X, y, 3, generator=generator)
             assert regression.is_minimizer(X, y, other)
-            assert theory.wasserstein_by_factors(other, prior) > distance
+            assert theory.squared_wasserstein_by_factors(other, prior) > distance
             # Also among those near to ours.
             near = Normal(
                 ours.mean + 0.01 * (other.mean - ours.mean),
                 ours.factor + 0.01 * (other.factor - ours.factor),
             )
             assert regression.is_minimizer(X, y, near)
-            assert theory.wasserstein_by_factors(near, prior) > distance
+            assert theory.squared_wasserstein_by_factors(near, prior) > distance
 
     def test_the_loss_is_that_of_the_library(self):
         X, y = problem()

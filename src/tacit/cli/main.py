@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from tacit.cli import mup
+from tacit.cli.load import UserCodeError
 
 COMMANDS = (mup,)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0, 1 if a check fails, 2 for wrong arguments.
+    """Run a command and return its exit code: 0, 2 for wrong arguments, 3 if a check fails.
+
+    1 is Python's own code for a crash, for instance in the code of the user's network.
 
     Args:
         arguments: What follows `tacit`; those of the process if left out.
@@ -32,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, TypeError) as error:
         sys.stderr.write(f"tacit: {error}\n")
         return 2
+    except UserCodeError as failed:
+        raise failed.error from None
     except KeyboardInterrupt:
         sys.stderr.write("tacit: interrupted\n")
         return 130

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from torch import nn
 
-from tacit.cli.load import load
+from tacit.cli.load import call, load
 from tacit.coordinate_check import CoordinateCheck, coordinate_check
 from tacit.parametrization import MaximalUpdate, NeuralTangent, Parametrization, Standard
 from tacit.transfer import GRID, LearningRateTransfer, transfer_learning_rate
@@ -30,9 +34,11 @@ def add_to(commands: Any) -> None:
         "check",
         help="train a few steps at several widths: do features move alike?",
         description="Train a few steps at several widths and see how far features move. The exit "
-        "code is 1 if they don't move alike.",
+        "code is 3 if they don't move alike.",
     )
-    check.add_argument("--widths", type=_integers, default=[64, 128, 256, 512], help="64,128,...")
+    check.add_argument(
+        "--widths", type=_integers, default=[64, 128, 256, 512], help="64,128,256,512"
+    )
     check.add_argument("--lr", type=float, default=0.01, help="learning rate (0.01)")
     check.add_argument("--steps", type=int, default=5, help="training steps (5)")
     check.add_argument("--seeds", type=int, default=3, help="networks for each width (3)")
@@ -41,7 +47,7 @@ def add_to(commands: Any) -> None:
         "transfer",
         help="tune the learning rate of a small network and see whether it serves large ones",
         description="Tune the learning rate of a small network and see whether it serves large "
-        "ones. The exit code is 1 if it doesn't.",
+        "ones. The exit code is 3 if it doesn't.",
     )
     transfer.add_argument("--small", type=int, required=True, help="width to tune at")
     transfer.add_argument("--large", type=_integers, required=True, help="widths to transfer to")
@@ -70,24 +76,29 @@ def add_to(commands: Any) -> None:
         )
         kind.add_argument("--loss", metavar="MODULE:FUNCTION", help="of outputs and targets")
         kind.add_argument("--optimizer", default="sgd", help="sgd, adam, adamw, ... (sgd)")
+        kind.add_argument(
+            "--tolerance", type=float, default=0.25, help="what counts as none (0.25)"
+        )
         kind.add_argument("--out", type=Path, help="folder for the numbers (JSON) and the figure")
 
 
 def _check(arguments: argparse.Namespace) -> int:
+    _prepare(arguments.out)
     found = coordinate_check(
-        load(arguments.make_net, "MODULE:FUNCTION"),
+        _make_net(arguments.make_net),
         arguments.widths,
         lr=arguments.lr,
         steps=arguments.steps,
         seeds=arguments.seeds,
         **_shared(arguments),
     )
-    return _tell(found, found.holds, arguments.out, "coordinate_check")
+    return _tell(found, found.holds, arguments, "coordinate_check")
 
 
 def _transfer(arguments: argparse.Namespace) -> int:
+    _prepare(arguments.out)
     found = transfer_learning_rate(
-        load(arguments.make_net, "MODULE:FUNCTION"),
+        _make_net(arguments.make_net),
         small=arguments.small,
         large=arguments.large,
         grid=arguments.grid,
@@ -97,7 +108,26 @@ def _transfer(arguments: argparse.Namespace) -> int:
         seeds=arguments.seeds,
         **_shared(arguments),
     )
-    return _tell(found, found.transferred, arguments.out, "learning_rate_transfer")
+    return _tell(found, found.transferred, arguments, "learning_rate_transfer")
+
+
+def _prepare(out: Path | None) -> None:
+    """Find out before the work whether its results can be written."""
+    if out is None:
+        return
+    if find_spec("matplotlib") is None:
+        raise ValueError("--out: the figure needs matplotlib: pip install 'tacit-torch[plots]'")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--out: {error}.") from None
+
+
+def _make_net(target: str) -> Callable[[int], nn.Module]:
+    function = load(target, "MODULE:FUNCTION")
+    if not callable(function):
+        raise TypeError(f"{target}: expected a function from a width to a network.")
+    return partial(call, function)
 
 
 def _shared(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -106,25 +136,31 @@ def _shared(arguments: argparse.Namespace) -> dict[str, Any]:
         "parametrization": _parametrization(arguments.parametrization),
         "loss": load(arguments.loss, "--loss") if arguments.loss else None,
         "optimizer": arguments.optimizer,
+        "tolerance": arguments.tolerance,
     }
 
 
 def _tell(
-    found: CoordinateCheck | LearningRateTransfer, good: bool, out: Path | None, name: str
+    found: CoordinateCheck | LearningRateTransfer,
+    good: bool,
+    arguments: argparse.Namespace,
+    name: str,
 ) -> int:
     console = Console(soft_wrap=True, highlight=False)
     console.print(str(found), markup=False)
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / f"{name}.json").write_text(json.dumps(found.to_dict(), indent=1) + "\n")
-        found.plot(out / f"{name}.png")
-        console.print(f"written: {out / name}.json, {name}.png", markup=False)
-    return 0 if good else 1
+    if arguments.out is not None:
+        numbers, figure = (arguments.out / f"{name}.{ending}" for ending in ("json", "png"))
+        given = {key: value for key, value in vars(arguments).items() if key != "run"}
+        saved = {"arguments": given, **found.to_dict()}
+        numbers.write_text(json.dumps(saved, indent=1, default=str) + "\n")
+        found.plot(figure)
+        console.print(f"written: {numbers}, {figure}", markup=False)
+    return 0 if good else 3
 
 
 def _data(target: str, option: str) -> Any:
     data = load(target, option)
-    return data() if callable(data) else data
+    return call(data) if callable(data) else data
 
 
 def _parametrization(name: str | None) -> Parametrization | None:
@@ -135,15 +171,25 @@ def _parametrization(name: str | None) -> Parametrization | None:
     if ":" not in name:
         raise ValueError(f"--parametrization: expected sp, mup, ntp or module:name, not {name!r}.")
     given = load(name, "--parametrization")
-    made = given if isinstance(given, Parametrization) else given()
+    made = call(given) if callable(given) else given
     if not isinstance(made, Parametrization):
         raise TypeError(f"--parametrization: {name!r} is no parametrization of tacit.")
     return made
 
 
 def _integers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"expected integers with commas between, received {text!r}"
+        ) from None
 
 
 def _numbers(text: str) -> list[float]:
-    return [float(part) for part in text.split(",")]
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"expected numbers with commas between, received {text!r}"
+        ) from None

@@ -45,7 +45,7 @@ def check_rank(structure: str, rank: int, shapes: Shapes) -> None:
         )
 
 
-def singular(structure: object, shapes: Shapes) -> ValueError:
+def singular_error(structure: object, shapes: Shapes) -> ValueError:
     """Return the error that a KL divergence is infinite because covariances are singular."""
     return ValueError(
         f"KL: infinite, because the covariance of {structure} over {parameter_count(shapes)} "
@@ -80,7 +80,7 @@ class Covariance(ABC):
 
     S is a linear map from K independent noise components to the parameters of a layer, weight and
     bias jointly: w = mean + S z. A structure holds settings only, no tensors. It says which tensors
-    S is made of and how S is applied; everything else follows.
+    S is made of, how S is applied, and what can be computed from S without forming it.
 
     To write one, make a frozen dataclass with a field `scale` and the abstract methods below,
     and let `tacit.testing.CovarianceSuite` check it.
@@ -122,12 +122,13 @@ class Covariance(ABC):
         """Return tr(S S^T), the sum of the parameters' variances, without forming S."""
 
     @abstractmethod
-    def overlap(
+    def squared_distance(
         self, factors: Mapping[str, Tensor], others: Mapping[str, Tensor], shapes: Shapes
     ) -> Tensor:
-        """Return the nuclear norm |S0^T S|_*, what the 2-Wasserstein distance needs.
+        """Return the squared 2-Wasserstein distance of N(0, S S^T) and N(0, S0 S0^T).
 
-        It is the trace of (Sigma^1/2 Sigma0 Sigma^1/2)^1/2, without a P x P matrix.
+        |S|_F^2 + |S0|_F^2 - 2 |S0^T S|_*, with the nuclear norm, without a P x P matrix. That is
+        also the least |S - S0 Q|_F^2 over orthogonal Q, which doesn't lose digits to cancellation.
 
         Args:
             factors: The tensors of S.
@@ -178,7 +179,7 @@ class Covariance(ABC):
 
         Args:
             shapes: The layer's tensors.
-            scales: Their initial standard deviations, times this structure's `scale`.
+            scales: Their initial standard deviations, to be multiplied by this structure's `scale`.
             rates: The learning-rate factors of their means.
             family: "sgd" where a step is proportional to the gradient, "adam" where it is
                 normalised entry by entry.

@@ -1,4 +1,4 @@
-"""Matrices that the structures have in common: flat views, nuclear norm, KL of square factors."""
+"""Matrices that structures have in common: flat views, closest rotation, KL of square factors."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ def vector(tensors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
     return torch.cat([tensors[name].reshape(-1) for name in shapes])
 
 
-def nuclear_norm(matrix: Tensor) -> Tensor:
-    """Return the sum of the singular values.
+def rotated(S0: Tensor, S: Tensor) -> Tensor:
+    """Return S0 Q for the orthogonal Q that brings it closest to S: the columns of both, (P, R).
 
-    Its gradient is U V^T, whatever the singular values: nothing is divided by their differences, so
-    it is finite where they coincide or vanish. (Where some vanish it is one of the subgradients.)
+    With S0^T S = U D V^T it is Q = U V^T (Procrustes), the gradient of the nuclear norm |S0^T S|_*.
+    |S - S0 Q|_F^2 is least over Q, so Q may be held constant in the gradient, 2 (S - S0 Q): finite
+    whatever the singular values. (Where some vanish, it is one of the subgradients.)
     """
-    norm: Tensor = torch.linalg.svdvals(matrix).sum()
-    return norm
+    U, _, Vt = torch.linalg.svd((S0.T @ S).detach().double())
+    closest: Tensor = S0 @ (U @ Vt).to(S0.dtype)
+    return closest
 
 
 def kl_of_square_factors(difference: Tensor, S: Tensor, S0: Tensor) -> Tensor:
@@ -40,6 +42,12 @@ def kl_of_square_factors(difference: Tensor, S: Tensor, S0: Tensor) -> Tensor:
         S: Of shape (P, P).
         S0: Of shape (P, P).
     """
-    T: Tensor = torch.linalg.solve(S0, torch.cat([S, difference[:, None]], dim=1))
+    T: Tensor = solve(S0, torch.cat([S, difference[:, None]], dim=1))
     kl: Tensor = (T.square().sum() - len(difference)) / 2 - torch.linalg.slogdet(T[:, :-1])[1]
-    return kl
+    return kl.to(S.dtype)
+
+
+def solve(A: Tensor, B: Tensor) -> Tensor:
+    """Return A^-1 B in double precision; not finite where A is singular."""
+    solution: Tensor = torch.linalg.solve_ex(A.double(), B.double())[0]
+    return solution

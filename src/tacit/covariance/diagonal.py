@@ -52,10 +52,10 @@ class Diagonal(Covariance):
     def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
         return torch.stack([factors[name].square().sum() for name in shapes]).sum()
 
-    def overlap(
+    def squared_distance(
         self, factors: Mapping[str, Tensor], others: Mapping[str, Tensor], shapes: Shapes
     ) -> Tensor:
-        return (vector(factors, shapes) * vector(others, shapes)).abs().sum()
+        return (vector(factors, shapes).abs() - vector(others, shapes).abs()).square().sum()
 
     def kl(
         self,

@@ -57,10 +57,10 @@ class FullRank(Covariance):
     def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
         return self._square(shapes).trace(factors, shapes)
 
-    def overlap(
+    def squared_distance(
         self, factors: Mapping[str, Tensor], others: Mapping[str, Tensor], shapes: Shapes
     ) -> Tensor:
-        return self._square(shapes).overlap(factors, others, shapes)
+        return self._square(shapes).squared_distance(factors, others, shapes)
 
     def kl(
         self,

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from tacit import _checks
-from tacit.covariance.base import Covariance, Factor, Shapes, singular
-from tacit.covariance.dense import nuclear_norm, rows
+from tacit.covariance.base import Covariance, Factor, Shapes, singular_error
+from tacit.covariance.dense import rotated, rows, solve
 from tacit.covariance.low_rank import contract
 
 
@@ -99,12 +99,16 @@ class Kronecker(Covariance):
         trace_A = torch.stack([factors[f"{name}_input"].square().sum() for name in shapes]).sum()
         return trace_A * factors[_output(shapes)].square().sum()
 
-    def overlap(
+    def squared_distance(
         self, factors: Mapping[str, Tensor], others: Mapping[str, Tensor], shapes: Shapes
     ) -> Tensor:
-        # (A0 (x) B0)^T (A (x) B) = A0^T A (x) B0^T B, and nuclear norms multiply.
+        # The closest rotation is that of each side. What is left of
+        # A (x) B - A0 (x) B0 = (A - A0) (x) B + A0 (x) (B - B0) is summed without cancellation.
         (A, B), (A0, B0) = _sides(factors, shapes), _sides(others, shapes)
-        return nuclear_norm(A0.T @ A) * nuclear_norm(B0.T @ B)
+        A0, B0 = rotated(A0, A), rotated(B0, B)
+        a, b = A - A0, B - B0
+        squares = a.square().sum() * B.square().sum() + A0.square().sum() * b.square().sum()
+        return squares + 2 * (a * A0).sum() * (B * b).sum()
 
     def kl(
         self,
@@ -116,15 +120,14 @@ class Kronecker(Covariance):
         (A, B), (A0, B0) = _sides(factors, shapes), _sides(others, shapes)
         (n, R_in), (out, R_out) = A.shape, B.shape
         if R_in < n or R_out < out:
-            raise singular(self, shapes)
+            raise singular_error(self, shapes)
         # As for square factors, with T = A0^-1 A (x) B0^-1 B and d = vec(D).
         D = torch.cat([difference[name].reshape(out, -1) for name in shapes], dim=1)
-        TA, TB = torch.linalg.solve(A0, A), torch.linalg.solve(B0, B)
-        d = torch.linalg.solve(A0, torch.linalg.solve(B0, D).T)
+        TA, TB, d = solve(A0, A), solve(B0, B), solve(A0, solve(B0, D).T)
         squares = TA.square().sum() * TB.square().sum() + d.square().sum()
         log_det = out * torch.linalg.slogdet(TA)[1] + n * torch.linalg.slogdet(TB)[1]
         kl: Tensor = (squares - n * out) / 2 - log_det
-        return kl
+        return kl.to(A.dtype)
 
     def output_variance(
         self, factors: Mapping[str, Tensor], features: Tensor, shapes: Shapes
@@ -156,6 +159,7 @@ class Kronecker(Covariance):
             a = r R_in^-1/2    and    b = r R_out^-1/2 / scale.
         """
         first = next(iter(shapes))
+        scales = {name: self.scale * scale for name, scale in scales.items()}
         R_in, R_out = self.input_rank, self.output_rank
         if family == "adam":
             sides = {f"{name}_input": rates[name] * R_in**-0.5 for name in shapes}

@@ -16,9 +16,9 @@ from tacit.covariance.base import (
     check_rank,
     parameter_count,
     rates_by_rank,
-    singular,
+    singular_error,
 )
-from tacit.covariance.dense import kl_of_square_factors, nuclear_norm, rows, vector
+from tacit.covariance.dense import kl_of_square_factors, rotated, rows, vector
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,11 @@ class LowRank(Covariance):
     def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
         return torch.stack([factors[name].square().sum() for name in shapes]).sum()
 
-    def overlap(
+    def squared_distance(
         self, factors: Mapping[str, Tensor], others: Mapping[str, Tensor], shapes: Shapes
     ) -> Tensor:
-        return nuclear_norm(rows(others, shapes) @ rows(factors, shapes).T)
+        S, S0 = rows(factors, shapes).T, rows(others, shapes).T
+        return (S - rotated(S0, S)).square().sum()
 
     def kl(
         self,
@@ -73,7 +74,7 @@ class LowRank(Covariance):
         shapes: Shapes,
     ) -> Tensor:
         if self.rank < parameter_count(shapes):
-            raise singular(self, shapes)
+            raise singular_error(self, shapes)
         S, S0 = rows(factors, shapes).T, rows(others, shapes).T
         return kl_of_square_factors(vector(difference, shapes), S, S0)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from tacit import _checks
 from tacit.covariance.base import Covariance, Factor, Shapes, check_rank, rates_by_rank
@@ -15,7 +16,8 @@ from tacit.covariance.dense import rows, vector
 from tacit.covariance.diagonal import Diagonal
 from tacit.covariance.low_rank import LowRank
 
-NODES, STEP = 80, 0.35  # of the trapezoidal rule, to each side: an error of about 1e-12
+NODES, STEP = 80, 0.35  # of the trapezoidal rule, to each side: errors of about exp(-28)
+CHUNK = 8  # nodes at a time
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,12 @@ class LowRankPlusDiagonal(Covariance):
         diagonal = Diagonal().trace(_unsuffixed(factors, shapes), shapes)
         return self._low.trace(factors, shapes) + diagonal
 
-    def overlap(
+    def squared_distance(
         self, factors: Mapping[str, Tensor], others: Mapping[str, Tensor], shapes: Shapes
     ) -> Tensor:
-        """Return the nuclear norm by an integral over R x R determinants.
+        """Return the squared distance, its nuclear norm by an integral over R x R determinants.
 
-        It is the trace of the root of M = Sigma0 Sigma, where Sigma = D^2 + L L^T. From
+        The norm is the trace of the root of M = Sigma0 Sigma, where Sigma = D^2 + L L^T. From
         sqrt(m) - sqrt(a) = 1/pi int_0^inf log((m + t^2) / (a + t^2)) dt,
 
             tr M^1/2 = sum |d0 d| + 1/pi int_0^inf log det((M + t^2) (D0^2 D^2 + t^2)^-1) dt.
@@ -78,23 +80,25 @@ class LowRankPlusDiagonal(Covariance):
         B = L^T (w d0^2) L and G = L0^T w L: positive definite, so nothing cancels.
 
         With t = tau exp(u) the integrand is analytic for |Im u| < pi/2 and falls like exp(-|u|), so
-        the trapezoidal rule converges geometrically. In double precision; takes memory for 3 R^2
-        numbers per parameter.
+        the trapezoidal rule converges geometrically. In double precision.
         """
         (L, d), (L0, d0) = (self._parts(given, shapes) for given in (factors, others))
-        a = (d * d0).square()
-        # A scale between the eigenvalues of M: that of their mean.
-        tau = (a.mean() + (L0.T @ L).square().sum() / len(a)).detach().sqrt().clamp_min(1e-30)
-        t = tau * torch.exp(STEP * torch.arange(-NODES, NODES + 1, dtype=a.dtype, device=a.device))
-        w = 1 / (a + t[:, None].square())  # (nodes, P)
-        A = _weighted_product(L0, w * d.square(), L0)
-        B = _weighted_product(L, w * d0.square(), L)
-        G = _weighted_product(L0, w * t[:, None], L)
-        identity = torch.eye(self.rank, dtype=a.dtype, device=a.device)
-        B = B + G.mT @ torch.linalg.solve(identity + A, G)
-        integral = STEP * (t * (_log_det_of_identity_plus(A) + _log_det_of_identity_plus(B))).sum()
-        overlap = (d * d0).abs().sum() + integral / math.pi
-        return overlap.to(next(iter(factors.values())).dtype)
+        # tau: the root of the mean eigenvalue of M, tr(M) / P.
+        trace = (d * d0).square().sum() + (L0.T @ L).square().sum()
+        trace = trace + (d[:, None] * L0).square().sum() + (d0[:, None] * L).square().sum()
+        tau = (trace / len(d)).detach().sqrt().clamp_min(1e-30)
+        nodes = torch.arange(-NODES, NODES + 1, dtype=d.dtype, device=d.device)
+        # A few nodes at a time, computed again in the backward pass: the weights of all nodes
+        # would take a thousand numbers per parameter.
+        integral = torch.stack(
+            [
+                checkpoint(_integrate, t, L, d, L0, d0, use_reentrant=False)
+                for t in (tau * torch.exp(STEP * nodes)).split(CHUNK)
+            ]
+        ).sum()
+        nuclear = (d * d0).abs().sum() + integral / math.pi
+        squares = sum(part.square().sum() for part in (L, d, L0, d0))
+        return (squares - 2 * nuclear).to(next(iter(factors.values())).dtype)
 
     def kl(
         self,
@@ -145,6 +149,20 @@ def _capacitance(L: Tensor, d: Tensor) -> Tensor:
     """Return I + L^T D^-2 L: its determinant is that of Sigma over that of D^2."""
     scaled = L / d[:, None]
     return torch.eye(L.shape[1], dtype=L.dtype, device=L.device) + scaled.T @ scaled
+
+
+def _integrate(t: Tensor, L: Tensor, d: Tensor, L0: Tensor, d0: Tensor) -> Tensor:
+    """Return the trapezoidal rule's sum over some of its nodes t."""
+    w = 1 / ((d * d0).square() + t[:, None].square())  # (nodes, P)
+    A = _weighted_product(L0, w * d.square(), L0)
+    B = _weighted_product(L, w * d0.square(), L)
+    G = _weighted_product(L0, w * t[:, None], L)
+    # At the smallest t, where it hardly counts, A may drown the identity: what is added then, a
+    # last digit of A, keeps the solver from finding it singular.
+    diagonal = 1 + 1e-15 * A.detach().diagonal(dim1=-2, dim2=-1).sum(-1)
+    identity = torch.eye(L.shape[1], dtype=L.dtype, device=L.device)
+    B = B + G.mT @ torch.linalg.solve(diagonal[:, None, None] * identity + A, G)
+    return STEP * (t * (_log_det_of_identity_plus(A) + _log_det_of_identity_plus(B))).sum()
 
 
 def _weighted_product(left: Tensor, weights: Tensor, right: Tensor) -> Tensor:

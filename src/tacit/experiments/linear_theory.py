@@ -27,7 +27,7 @@ from tacit.theory import (
     null_projection,
     range_projection,
     regression,
-    wasserstein_by_factors,
+    squared_wasserstein_by_factors,
 )
 from tacit.variational import Variational, variational
 
@@ -137,8 +137,8 @@ def _distances(prior: Normal, X: Tensor, y: Tensor, count: int) -> dict[str, Any
             ours.mean + step * (other.mean - ours.mean),
             ours.factor + step * (other.factor - ours.factor),
         )
-        others.append(wasserstein_by_factors(between, prior))
-    return {"ours": wasserstein_by_factors(ours, prior), "others": others}
+        others.append(squared_wasserstein_by_factors(between, prior))
+    return {"ours": squared_wasserstein_by_factors(ours, prior), "others": others}
 
 
 def _margin(prior: Normal, X: Tensor, y: Tensor, decades: int, lr: float) -> dict[str, list[float]]:

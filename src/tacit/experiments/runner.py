@@ -27,7 +27,12 @@ def run(experiment: ModuleType, arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(experiment.__doc__ or name).splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("results") / name)
     parser.add_argument("--smoke", action="store_true", help="a run of seconds: does it work?")
+    parser.add_argument("--draw", action="store_true", help="draw again from the saved numbers")
     parsed = parser.parse_args(arguments)
+    if parsed.draw:
+        saved = json.loads((parsed.out / "results.json").read_text())
+        experiment.draw(saved["results"], parsed.out)
+        return
     settings = _settings(experiment.compute, experiment.SMOKE if parsed.smoke else {})
     saved = save(parsed.out, settings, experiment.compute(**settings))
     experiment.draw(saved["results"], parsed.out)
@@ -54,12 +59,22 @@ def _settings(compute: Callable[..., Any], changed: Mapping[str, Any]) -> dict[s
 
 
 def _commit() -> str | None:
-    """Return the commit of the code that runs, if it is in a repository."""
+    """Return the commit of the code that runs, with a + if the code differs from it.
+
+    None where this file is not in a repository, or git is not there.
+    """
+    here = Path(__file__)
+    try:
+        if not _git("ls-files", here.name, cwd=here.parent):
+            return None
+        changed = _git("status", "--porcelain", "--", "..", cwd=here.parent)
+        return _git("rev-parse", "--short", "HEAD", cwd=here.parent) + ("+" if changed else "")
+    except OSError:
+        return None
+
+
+def _git(*arguments: str, cwd: Path) -> str:
     found = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        check=False,
+        ["git", *arguments], cwd=cwd, capture_output=True, text=True, check=False
     )
-    return found.stdout.strip() or None
+    return found.stdout.strip()

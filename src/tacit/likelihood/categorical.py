@@ -73,7 +73,7 @@ class Categorical(Likelihood):
         weights = self.class_weights
         return F.cross_entropy(
             outputs.flatten(0, -2),
-            targets.expand(outputs.shape[:-1]).flatten(),
+            targets.long().expand(outputs.shape[:-1]).flatten(),
             weight=None if weights is None else weights.to(outputs.dtype),
             label_smoothing=self.label_smoothing,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -60,8 +61,14 @@ class MaximalUpdate(Parametrization):
                 return 1.0
 
     def tensors(self, module: nn.Module) -> dict[str, Tensor]:
+        _warn_of_tied_embeddings(module)
         if self.base is None:
             return super().tensors(module)
+        if not isinstance(self.base, nn.Module):
+            raise TypeError(
+                "MaximalUpdate(base): expected a narrower copy of the network, received "
+                f"{type(self.base).__name__}."
+            )
         fans, base = fans_of(module), fans_of(self.base)
         if fans.keys() != base.keys():
             odd = sorted(fans.keys() ^ base.keys())
@@ -86,6 +93,20 @@ def _role_by_growth(fans: Fans, base: Fans) -> Role:
             return "input"
         case _:
             return "scalar"
+
+
+def _warn_of_tied_embeddings(module: nn.Module) -> None:
+    """Tell that an embedding which is also the output layer can't have both of its roles."""
+    layers = [*module.named_modules()]
+    embeddings = {id(p.weight): name for name, p in layers if isinstance(p, nn.Embedding)}
+    for name, layer in layers:
+        if isinstance(layer, nn.Linear) and id(layer.weight) in embeddings:
+            warnings.warn(
+                f"MaximalUpdate: {name!r} is tied to the embedding "
+                f"{embeddings[id(layer.weight)]!r} and scaled as an input, so its outputs grow with the width. Multiply them by "
+                "base width / width in forward, or untie it.",
+                stacklevel=4,
+            )
 
 
 def _fan_in(tensor: Tensor) -> float:

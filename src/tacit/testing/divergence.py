@@ -29,33 +29,46 @@ class DivergenceSuite(ABC):
     def reference(self, covariance: Covariance, factors: Factors, shapes: Shapes) -> Tensor:
         """Return Sigma of shape (P, P) straight from the definition, not using the structure."""
 
-    def test_overlap_is_the_trace_of_the_root(self) -> None:
+    def test_squared_distance_is_the_definition(self) -> None:
+        """Also where covariances are singular, and where they differ by many orders."""
         for covariance, shapes, factors in self.cases():
-            others = _others(factors)
-            root = _root(self.reference(covariance, factors, shapes).detach())
-            Sigma0 = self.reference(covariance, others, shapes).detach()
-            expected = _root(root @ Sigma0 @ root).trace()
-            overlap = covariance.overlap(factors, others, shapes)
-            assert_close(overlap.detach(), expected, rtol=1e-6, atol=1e-8)
+            for given in (factors, _zero(factors), _zero_one(factors), _all_equal(factors)):
+                for others in (_others(factors), _zero_one(_others(factors)), _zero(factors)):
+                    for size in (1.0, 1e-8):
+                        small = {name: size * factor for name, factor in given.items()}
+                        root = _root(self.reference(covariance, small, shapes).detach())
+                        Sigma0 = self.reference(covariance, others, shapes).detach()
+                        nuclear = torch.linalg.svdvals(root @ _root(Sigma0)).sum()
+                        expected = root.square().sum() + Sigma0.trace() - 2 * nuclear
+                        found = covariance.squared_distance(small, others, shapes).detach()
+                        scale = (root.square().sum() + Sigma0.trace()).item()
+                        assert_close(found, expected, rtol=0, atol=1e-7 * scale + 1e-14)
 
-    def test_overlap_gradients_by_finite_differences(self) -> None:
+    def test_squared_distance_gradients_by_finite_differences(self) -> None:
         for covariance, shapes, factors in self.cases():
-            overlap = partial(_overlap, covariance, shapes, _others(factors), tuple(factors))
-            assert torch.autograd.gradcheck(overlap, tuple(factors.values()), fast_mode=True)
+            distance = partial(_distance, covariance, shapes, _others(factors), tuple(factors))
+            assert torch.autograd.gradcheck(distance, tuple(factors.values()), fast_mode=True)
 
-    def test_the_distance_is_zero_and_stationary_at_itself(self) -> None:
+    def test_squared_distance_is_zero_and_stationary_at_itself(self) -> None:
         for covariance, shapes, factors in self.cases():
-            distance = _distance(covariance, shapes, factors, _copy(factors))
+            distance = covariance.squared_distance(factors, _copy(factors), shapes)
             assert abs(distance.item()) < 1e-9 * covariance.trace(factors, shapes).item()
             for gradient in torch.autograd.grad(distance, list(factors.values())):
                 assert_close(gradient, torch.zeros_like(gradient), atol=1e-7, rtol=0)
 
-    def test_the_distance_has_finite_gradients_where_covariances_are_singular(self) -> None:
+    def test_squared_distance_keeps_its_digits_in_single_precision(self) -> None:
+        for dtype, digits in ((torch.float32, 1e-10), (torch.bfloat16, 5e-2)):
+            for covariance, shapes, factors in self.cases(dtype):
+                distance = covariance.squared_distance(factors, _copy(factors), shapes).item()
+                trace = covariance.trace(factors, shapes).item()
+                assert abs(distance) <= digits * trace, (covariance, dtype, distance / trace)
+
+    def test_squared_distance_has_finite_gradients_where_covariances_are_singular(self) -> None:
         for covariance, shapes, factors in self.cases():
             for change in (_zero, _zero_one, _all_equal):
                 changed = change(factors)
                 for others in (_others(factors), _copy(changed)):
-                    distance = _distance(covariance, shapes, changed, others)
+                    distance = covariance.squared_distance(changed, others, shapes)
                     assert distance.isfinite()
                     for gradient in torch.autograd.grad(distance, list(changed.values())):
                         assert gradient.isfinite().all(), (covariance, change.__name__)
@@ -94,6 +107,7 @@ class DivergenceSuite(ABC):
                 continue
             x = torch.randn(4, 5, generator=generator, dtype=torch.float64)
             ours = covariance.output_variance(factors, x, shapes)
+            assert ours.shape == (4, 3)
             Sigma = self.reference(covariance, factors, shapes)
             P = parameter_count(shapes)
             # Output c of example b is linear in the parameters: its gradient in them is a row.
@@ -114,19 +128,14 @@ def _check_refused(
     assert "singular" in reason, f"{covariance} is singular, so its KL is infinite"
 
 
-def _distance(covariance: Covariance, shapes: Shapes, factors: Factors, others: Factors) -> Tensor:
-    traces = covariance.trace(factors, shapes) + covariance.trace(others, shapes)
-    return traces - 2 * covariance.overlap(factors, others, shapes)
-
-
-def _overlap(
+def _distance(
     covariance: Covariance,
     shapes: Shapes,
     others: Factors,
     names: tuple[str, ...],
     *tensors: Tensor,
 ) -> Tensor:
-    return covariance.overlap(dict(zip(names, tensors, strict=True)), others, shapes)
+    return covariance.squared_distance(dict(zip(names, tensors, strict=True)), others, shapes)
 
 
 def _others(factors: Factors) -> dict[str, Tensor]:

@@ -8,9 +8,9 @@ from tacit.theory import classification, regression
 from tacit.theory.gaussian import (
     Normal,
     kl,
-    wasserstein,
-    wasserstein_by_factors,
-    wasserstein_by_subspaces,
+    squared_wasserstein,
+    squared_wasserstein_by_factors,
+    squared_wasserstein_by_subspaces,
 )
 from tacit.theory.subspaces import null_projection, null_projection_from_factor, range_projection
 
@@ -22,7 +22,7 @@ __all__ = [
     "null_projection_from_factor",
     "range_projection",
     "regression",
-    "wasserstein",
-    "wasserstein_by_factors",
-    "wasserstein_by_subspaces",
+    "squared_wasserstein",
+    "squared_wasserstein_by_factors",
+    "squared_wasserstein_by_subspaces",
 ]

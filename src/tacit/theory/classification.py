@@ -46,7 +46,7 @@ class MaxMargin:
 
     Args:
         vector: The max-margin vector: of smallest norm with y_n x_n^T w >= 1 for all n.
-        support: Indices of the support vectors, where equality holds.
+        support: Indices of the support vectors: those with a weight in the solution.
         dual: The weights alpha_n > 0 of the support vectors: vector = sum_n alpha_n y_n x_n.
         spans: Whether the support vectors span the data.
     """
@@ -71,6 +71,10 @@ def max_margin(X: Tensor, y: Tensor) -> MaxMargin:
     from scipy.optimize import nnls
 
     Z = _signed(X, y)
+    if not len(Z):
+        raise ValueError("max_margin: there are no data.")
+    size = Z.norm(dim=1).max()  # the solution for Z / size is that for Z times size
+    Z = Z / size
     stacked = torch.cat([Z.T, torch.ones(1, len(Z), dtype=Z.dtype)])
     target = torch.zeros(len(stacked), dtype=Z.dtype)
     target[-1] = 1
@@ -82,7 +86,8 @@ def max_margin(X: Tensor, y: Tensor) -> MaxMargin:
     alpha = -weights / residual[-1]
     support = torch.nonzero(alpha > 1e-10 * alpha.max()).flatten()
     spans = row_basis(Z[support]).shape[1] == row_basis(Z).shape[1]
-    return MaxMargin(-residual[:-1] / residual[-1], support, alpha[support], spans)
+    vector = -residual[:-1] / residual[-1] / size
+    return MaxMargin(vector, support, alpha[support] / size**2, spans)
 
 
 def limit(X: Tensor, y: Tensor, prior: Normal) -> Normal:
@@ -142,6 +147,7 @@ def _terms(Z: Tensor, q: Normal) -> Tensor:
 
 def _signed(X: Tensor, y: Tensor) -> Tensor:
     """Return y_n x_n as rows: the labels' signs absorbed into the inputs."""
+    X, y = torch.as_tensor(X), torch.as_tensor(y)
     if X.ndim != 2 or y.shape != X.shape[:1] or not bool((y.abs() == 1).all()):
         raise ValueError(
             "theory.classification: expected X of shape (N, P) and labels +1 or -1 of shape (N,), "

@@ -56,17 +56,17 @@ def kl(q: Normal, p: Normal) -> float:
     size = p.covariance.trace().sqrt()
     if (off @ q.factor).norm() > 1e-9 * size or (off @ (q.mean - p.mean)).norm() > 1e-9 * size:
         return math.inf
+    if torch.linalg.matrix_rank(kept.T @ q.factor) < dimension:
+        return math.inf  # q has no variance in a direction in which p has some
     P, Q = (kept.T @ d.covariance @ kept for d in (p, q))
     difference = kept.T @ (q.mean - p.mean)
-    sign, log_ratio = torch.linalg.slogdet(torch.linalg.solve(P, Q))
-    if sign <= 0:
-        return math.inf
+    log_ratio = torch.linalg.slogdet(torch.linalg.solve(P, Q))[1]
     quadratic = difference @ torch.linalg.solve(P, difference)
     trace = torch.linalg.solve(P, Q).trace()
     return 0.5 * float(trace + quadratic - dimension - log_ratio)
 
 
-def wasserstein(q: Normal, p: Normal) -> float:
+def squared_wasserstein(q: Normal, p: Normal) -> float:
     """Return the squared 2-Wasserstein distance by its definition for Gaussians.
 
     |mu - mu0|^2 + tr(Sigma + Sigma0 - 2 (Sigma^1/2 Sigma0 Sigma^1/2)^1/2).
@@ -77,7 +77,7 @@ def wasserstein(q: Normal, p: Normal) -> float:
     return (distance + q.covariance.trace() + p.covariance.trace() - 2 * cross).item()
 
 
-def wasserstein_by_factors(q: Normal, p: Normal) -> float:
+def squared_wasserstein_by_factors(q: Normal, p: Normal) -> float:
     """Return the squared 2-Wasserstein distance from the factors, without a P x P matrix.
 
     The eigenvalues of Sigma^1/2 Sigma0 Sigma^1/2 are the squared singular values of S0^T S, so the
@@ -89,7 +89,9 @@ def wasserstein_by_factors(q: Normal, p: Normal) -> float:
     return float(distance + q.factor.square().sum() + p.factor.square().sum() - 2 * nuclear)
 
 
-def wasserstein_by_subspaces(q: Normal, p: Normal, basis: Tensor) -> tuple[float, float, float]:
+def squared_wasserstein_by_subspaces(
+    q: Normal, p: Normal, basis: Tensor
+) -> tuple[float, float, float]:
     """Return the three parts of the squared distance where q has no variance on a subspace.
 
     Lemma S1, claim `w2-subspace`: with V_A an orthonormal basis of the subspace, V_B of its
@@ -101,11 +103,12 @@ def wasserstein_by_subspaces(q: Normal, p: Normal, basis: Tensor) -> tuple[float
         p: Any distribution.
         basis: V_A, orthonormal columns.
     """
+    basis = basis.double()
     if (basis.T @ q.factor).norm() > 1e-8 * max(1.0, q.factor.norm().item()):
-        raise ValueError("wasserstein_by_subspaces: q has variance on the subspace.")
-    complement = torch.linalg.svd(basis.double(), full_matrices=True)[0][:, basis.shape[1] :]
+        raise ValueError("squared_wasserstein_by_subspaces: q has variance on the subspace.")
+    complement = torch.linalg.svd(basis, full_matrices=True)[0][:, basis.shape[1] :]
     on = (basis.T @ (q.mean - p.mean)).square().sum().item()
-    off = wasserstein(q.project(complement.T), p.project(complement.T))
+    off = squared_wasserstein(q.project(complement.T), p.project(complement.T))
     return on, off, (basis.T @ p.factor).square().sum().item()
 
 

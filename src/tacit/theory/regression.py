@@ -8,6 +8,7 @@ N targets of the squared error without the 1/2, as torch has it, a learning rate
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -15,8 +16,8 @@ from torch import Tensor
 from tacit.theory.gaussian import Normal
 from tacit.theory.subspaces import null_projection
 
-Batch = tuple[Tensor | slice, float]
-"""The rows of a step and its learning rate."""
+Step: TypeAlias = tuple[Tensor | slice, float]
+"""The rows of X that a step uses and its learning rate: (slice(None), 0.1) for all of them."""
 
 
 def expected_loss(X: Tensor, y: Tensor, q: Normal) -> float:
@@ -29,7 +30,8 @@ def limit(X: Tensor, y: Tensor, prior: Normal) -> Normal:
     """Return where gradient descent ends: Theorem 1, "Implicit Bias in Regression".
 
     Mean X^+ y + P_null mu0 and factor P_null S0: among all minimisers the one closest to the prior
-    in 2-Wasserstein distance. Also for SGD, momentum, and X of any rank.
+    in 2-Wasserstein distance. X may have any rank; momentum changes nothing, and nor does SGD where
+    the targets can be fitted.
     """
     X, y = _data(X, y)
     null = null_projection(X)
@@ -71,7 +73,7 @@ def gradient_descent(
     X: Tensor,
     y: Tensor,
     prior: Normal,
-    batches: Iterable[Batch],
+    batches: Iterable[Step],
     *,
     momentum: float = 0.0,
     nesterov: bool = False,
@@ -121,6 +123,8 @@ def generalized(X: Tensor, y: Tensor, prior: Normal, strength: float) -> Normal:
     to 0 it goes to `limit`. No strength above 0 gives the limit itself, unless the prior fits the
     data already: there the loss is stationary, but the distance is not (claim `wide-gvi`).
     """
+    if not strength > 0:
+        raise ValueError(f"generalized: expected a strength above 0, received {strength}.")
     X, y = _data(X, y)
     H = X.T @ X + 2 * strength * torch.eye(X.shape[1], dtype=X.dtype)
     step = torch.linalg.solve(H, X.T @ (y - X @ prior.mean))
@@ -140,6 +144,7 @@ def posterior(X: Tensor, y: Tensor, prior: Normal) -> Normal:
 
 
 def _data(X: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    X, y = torch.as_tensor(X), torch.as_tensor(y)
     if X.ndim != 2 or y.shape != X.shape[:1]:
         raise ValueError(
             "theory.regression: expected X of shape (N, P) and y of shape (N,), received "

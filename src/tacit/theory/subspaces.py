@@ -32,11 +32,11 @@ def null_projection(X: Tensor) -> Tensor:
 
 
 def null_projection_from_factor(S: Tensor, tolerance: float = 1e-6) -> Tensor:
-    """Return the projection onto the span of the columns of a trained factor, in O(P R^2).
+    """Return the projection onto the span of the columns of a trained factor.
 
     At convergence no draw moves the predictions at the data, X S = 0, so the span of S lies in the
     null space of X; for R = P it is all of it (section "NLL Overfitting and the Need for Scaling").
-    By a QR decomposition of S, whose small factor tells which directions are left.
+    By a QR decomposition of S, in O(P R^2), whose small factor tells which directions are left.
 
     Args:
         S: Factor of shape (P, R).
@@ -44,5 +44,5 @@ def null_projection_from_factor(S: Tensor, tolerance: float = 1e-6) -> Tensor:
     """
     Q, small = torch.linalg.qr(S.double())
     U, values, _ = torch.linalg.svd(small)
-    kept: Tensor = Q @ U[:, values > tolerance * values.max()]
+    kept: Tensor = Q @ U[:, values > tolerance * small.norm()]
     return kept @ kept.T
