@@ -103,8 +103,8 @@ def _warn_of_tied_embeddings(module: nn.Module) -> None:
         if isinstance(layer, nn.Linear) and id(layer.weight) in embeddings:
             warnings.warn(
                 f"MaximalUpdate: {name!r} is tied to the embedding "
-                f"{embeddings[id(layer.weight)]!r} and scaled as an input, so its outputs grow with the width. Multiply them by "
-                "base width / width in forward, or untie it.",
+                f"{embeddings[id(layer.weight)]!r} and scaled as an input, so its outputs grow "
+                "with the width. Multiply them by base width / width in forward, or untie it.",
                 stacklevel=4,
             )
 
