@@ -1,12 +1,17 @@
 """Deep networks that know what they don't know: variational deep learning without a regularizer."""
 
-from tacit import divergence, metrics, moments, noise, objective, plots, theory
+from tacit import divergence, likelihood, metrics, moments, noise, objective, plots, theory
+from tacit.calibration import calibrate
 from tacit.conversion import deterministic, ensemble
 from tacit.coordinate_check import coordinate_check
 from tacit.covariance import Diagonal, FullRank, Kronecker, LowRank, LowRankPlusDiagonal
+from tacit.likelihood import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian
 from tacit.objective import ELBO, GVI, ExpectedLoss
 from tacit.parametrization import MaximalUpdate, NeuralTangent, Standard
+from tacit.prediction import predict
+from tacit.saving import load, save
 from tacit.scaling import describe, initialize, param_groups
+from tacit.training import fit
 from tacit.transfer import transfer_learning_rate
 from tacit.variational import variational
 
@@ -15,27 +20,37 @@ __version__ = "0.1.0"
 __all__ = [
     "ELBO",
     "GVI",
+    "Bernoulli",
+    "Categorical",
     "Diagonal",
     "ExpectedLoss",
     "FullRank",
+    "Gaussian",
+    "HeteroscedasticGaussian",
     "Kronecker",
     "LowRank",
     "LowRankPlusDiagonal",
     "MaximalUpdate",
     "NeuralTangent",
     "Standard",
+    "calibrate",
     "coordinate_check",
     "describe",
     "deterministic",
     "divergence",
     "ensemble",
+    "fit",
     "initialize",
+    "likelihood",
+    "load",
     "metrics",
     "moments",
     "noise",
     "objective",
     "param_groups",
     "plots",
+    "predict",
+    "save",
     "theory",
     "transfer_learning_rate",
     "variational",

@@ -78,6 +78,26 @@ def plot_learning_rates(panels: Mapping[str, dict[str, Any]], path: str | Path) 
     figure.savefig(path)
 
 
+def plot_history(epochs: Sequence[Mapping[str, float]], path: str | Path, title: str = "") -> None:
+    """Draw what was measured in each epoch of training, a panel per quantity.
+
+    Args:
+        epochs: One row per epoch.
+        path: File to write.
+        title: Title of the figure.
+    """
+    from matplotlib.figure import Figure
+
+    names = [name for name in epochs[-1] if name not in ("epoch", "seconds")]
+    figure = Figure(figsize=(3 * len(names), 2.8), layout="constrained")
+    for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+        axis.plot([row["epoch"] for row in epochs], [row.get(name, math.nan) for row in epochs])
+        axis.set(xlabel="epoch", title=name)
+    figure.suptitle(title)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
 def _line(axis: Any, rows: Sequence[dict[str, Any]], quantity: str, **style: Any) -> None:
     axis.plot(*_means(rows, "width", quantity), marker="o", markersize=3, **style)
 

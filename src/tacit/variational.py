@@ -145,6 +145,7 @@ class Variational(nn.Module):
         parametrization: How factors start and how learning rates scale.
         draws: Number of draws for a batch in train mode.
         likelihood: What is observed given the outputs, or None.
+        preprocessing: What has to be done to inputs, as `tacit.save` keeps it, or None.
     """
 
     def __init__(
@@ -164,6 +165,7 @@ class Variational(nn.Module):
         self.parametrization = parametrization
         self.draws = draws
         self.likelihood = likelihood
+        self.preprocessing: dict[str, Any] | None = None
         self._caller = Caller(tied_names(module))
         for layer in layers:
             owner, home = module.get_submodule(layer.name), grow(self.factors, layer.name)

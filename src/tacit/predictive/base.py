@@ -25,6 +25,10 @@ class Predictive(ABC):
     def __getitem__(self: Self, index: int | slice | Tensor) -> Self:
         """Return the prediction for some of the examples; an integer keeps the batch dimension."""
 
+    @abstractmethod
+    def scores(self, targets: Tensor) -> dict[str, float]:
+        """Return how good the prediction was: `nll`, and what else the task has a name for."""
+
     def to_numpy(self) -> dict[str, Any]:
         """Return the quantities as arrays with B rows, by name."""
         return {name: getattr(self, name).detach().cpu().numpy() for name in self.columns}

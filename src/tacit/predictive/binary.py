@@ -51,6 +51,11 @@ class BinaryPredictive(Predictive):
         logits = torch.stack([torch.zeros_like(self.logits), self.logits], -1)
         return ClassPredictive(logits, self.averaging)
 
+    def scores(self, targets: Tensor) -> dict[str, float]:
+        """Return NLL, accuracy and expected calibration error for targets 0 and 1."""
+        labels = targets.reshape(self.logits.shape[1:]).long()
+        return self._two_classes.scores(labels)
+
     @cached_property
     def log_probs(self) -> Tensor:
         """Log-probabilities of no and yes, (B, ..., 2)."""

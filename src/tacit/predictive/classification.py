@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tacit import metrics
 from tacit.predictive.base import Predictive, rows
 
 Averaging: TypeAlias = Literal["log_probs", "probs", "logits"]
@@ -128,6 +129,16 @@ class ClassPredictive(Predictive):
         """
         mixture = _entropy(average_log_probs(self.logits, "probs"))
         return (mixture - self.expected_entropy).clamp_min(0)
+
+    def scores(self, targets: Tensor) -> dict[str, float]:
+        """Return NLL, accuracy and expected calibration error for labels (B,) or (B, 1)."""
+        labels = targets.reshape(-1).long()
+        log_probs = self.log_probs.reshape(len(labels), -1)
+        return {
+            "nll": metrics.nll(log_probs, labels),
+            "accuracy": metrics.accuracy(log_probs, labels),
+            "ece": metrics.ece(log_probs, labels),
+        }
 
     def _labels(self) -> list[str] | None:
         return list(self.class_names) if self.class_names else None

@@ -120,6 +120,16 @@ class RegressionPredictive(Predictive):
             between = between + _expected_absolute(self.means - mean, spread).mean(0)
         return to_target - between / (2 * len(self.means))
 
+    def scores(self, targets: Tensor) -> dict[str, float]:
+        """Return NLL, root mean squared error, CRPS and the coverage of the 90 % interval."""
+        targets = targets.reshape(self.mean.shape)
+        return {
+            "nll": -self.log_prob(targets).mean().item(),
+            "rmse": (self.mean - targets).square().mean().sqrt().item(),
+            "crps": self.crps(targets).mean().item(),
+            "coverage_90": self.coverage(targets),
+        }
+
     def _aligned(self, targets: Tensor) -> Tensor:
         if targets.shape != self.means.shape[1:]:
             raise ValueError(

@@ -1,0 +1,166 @@
+"""Temperatures: make a classifier's confidence match its accuracy on validation data."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tacit import _checks
+from tacit.batches import Batches
+from tacit.likelihood import Categorical
+from tacit.likelihood.base import check_shapes, drop_last
+from tacit.likelihood.categorical import Scope
+from tacit.prediction import likelihood_of, sampled_outputs
+from tacit.predictive import average_log_probs
+
+BOUND = 100.0  # the temperature is between 1/BOUND and BOUND
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What `calibrate` found.
+
+    Args:
+        temperature: The temperature T.
+        scope: What it divides.
+        nll_before: Validation NLL with T = 1.
+        nll: Validation NLL with T, never larger.
+        examples: Number of validation examples.
+    """
+
+    temperature: float
+    scope: Scope
+    nll_before: float
+    nll: float
+    examples: int
+
+
+def calibrate(
+    model: nn.Module,
+    validation: Any,
+    *,
+    samples: int = 32,
+    scope: Scope = "logits",
+    likelihood: Categorical | None = None,
+    batch_size: int = 1024,
+    generator: torch.Generator | None = None,
+) -> Calibration:
+    """Set the temperature of a classifier's predictions to the best one on validation data.
+
+    The logits are computed in one pass over the data; the temperature is then found on them, by
+    L-BFGS in log T from the best point of a coarse grid. It is always positive, bounded, and never
+    gives a larger NLL on these data than T = 1.
+
+    Args:
+        model: A variational model or a plain network.
+        validation: A pair of tensors or arrays, a Dataset or a DataLoader.
+        samples: Number of functions of a variational model.
+        scope: "logits": all logits are divided by T. "mean": their mean over functions only, and
+            the functions' deviations from it are kept, as the theory says.
+        likelihood: For a model without one; its temperature is set.
+        batch_size: Examples in a pass.
+        generator: Source of randomness of the functions.
+
+    Returns:
+        The temperature, also set in the likelihood, and the NLL before and after.
+    """
+    found = likelihood_of(model, likelihood)
+    if not isinstance(found, Categorical):
+        raise TypeError(f"calibrate: expected a Categorical likelihood, received {found!r}.")
+    if scope not in ("logits", "mean"):
+        raise ValueError(f"scope: expected logits or mean, received {scope!r}.")
+    logits, labels = _logits(model, validation, samples, batch_size, generator)
+    log_temperature = _best_log_temperature(logits, labels, found, scope)
+    before, after = (_nll(logits, labels, found, scope, x).item() for x in (0.0, log_temperature))
+    if not after <= before:
+        log_temperature, after = 0.0, before
+    if abs(log_temperature) > 0.999 * math.log(BOUND):
+        warnings.warn(
+            f"calibrate: the temperature is at its bound, {math.exp(log_temperature):.3g}: the "
+            "validation data don't determine it (all predictions right, or too few data).",
+            stacklevel=2,
+        )
+    found.set_temperature(math.exp(log_temperature), scope)
+    return Calibration(math.exp(log_temperature), scope, before, after, len(labels))
+
+
+def rescaled_mean(logits: Tensor, step: int) -> Tensor:
+    """Return logits of M functions with their mean divided by log t: the theory's rescaling.
+
+    Theorem 2: along gradient descent the mean grows like log t, so mean / log t converges while the
+    deviations stay. `calibrate(scope="mean")` finds the divisor from data instead.
+
+    Args:
+        logits: (M, B, C).
+        step: t, the number of training steps, at least 3.
+    """
+    if _checks.positive_integer("step", step) < 3:
+        raise ValueError(f"step: expected at least 3, where log t is above 1; received {step}.")
+    return Categorical.scaled(logits, torch.tensor(math.log(step)), "mean")
+
+
+def _logits(
+    model: nn.Module,
+    validation: Any,
+    samples: int,
+    batch_size: int,
+    generator: torch.Generator | None,
+) -> tuple[Tensor, Tensor]:
+    """Return logits (M, B, C) and labels (B,) from one pass over the data, in double precision."""
+    targets: list[Tensor] = []
+
+    def inputs() -> Iterator[Tensor]:
+        batches = Batches("validation", validation, batch_size)
+        for x, y in batches.epoch(seed=0, epoch=0):
+            targets.append(y)
+            yield x
+
+    outputs = sampled_outputs(model, inputs(), samples=samples, generator=generator)
+    labels = drop_last(torch.cat(targets), outputs, event=1).to(outputs.device).long()
+    check_shapes("calibrate", outputs, labels, event=1)
+    if not outputs.isfinite().all():
+        raise ValueError("calibrate: the model's outputs are not finite.")
+    return outputs.double(), labels
+
+
+def _nll(
+    logits: Tensor,
+    labels: Tensor,
+    likelihood: Categorical,
+    scope: Scope,
+    log_temperature: float | Tensor,
+) -> Tensor:
+    temperature = torch.as_tensor(log_temperature, dtype=logits.dtype, device=logits.device).exp()
+    scaled = likelihood.scaled(logits, temperature, scope)
+    return F.nll_loss(average_log_probs(scaled, likelihood.averaging), labels)
+
+
+def _best_log_temperature(
+    logits: Tensor, labels: Tensor, likelihood: Categorical, scope: Scope
+) -> float:
+    bound = math.log(BOUND)
+    grid = [bound * (i / 10 - 1) for i in range(21)]
+    start = min(grid, key=lambda x: _nll(logits, labels, likelihood, scope, x).item())
+    # A bounded variable: log T = bound tanh(u).
+    u = torch.atanh(torch.tensor(start / bound * 0.999, dtype=torch.float64)).requires_grad_()
+    optimizer = torch.optim.LBFGS([u], lr=1.0, max_iter=100, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        value = _nll(logits, labels, likelihood, scope, bound * torch.tanh(u))
+        value.backward()
+        return value
+
+    optimizer.step(closure)
+    found = bound * math.tanh(u.item())
+    if not math.isfinite(found):
+        return start
+    nlls = {x: _nll(logits, labels, likelihood, scope, x).item() for x in (start, found)}
+    return min(nlls, key=nlls.__getitem__)

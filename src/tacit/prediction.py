@@ -1,0 +1,127 @@
+"""From a model and inputs to predictions with uncertainty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from tacit import _checks
+from tacit.likelihood import Likelihood
+from tacit.predictive import Predictive
+from tacit.variational import Variational
+
+
+def predict(
+    model: nn.Module,
+    inputs: Any,
+    *,
+    samples: int = 32,
+    likelihood: Likelihood | None = None,
+    batch_size: int = 1024,
+    chunk_size: int | None = None,
+    generator: torch.Generator | None = None,
+) -> Predictive:
+    """Return predictions for inputs, with their uncertainty.
+
+    A variational model draws `samples` functions once and applies the same ones to all inputs; a
+    plain network is a single function. The model runs in eval mode, without gradients, and is left
+    in the mode it had.
+
+    Args:
+        model: A variational model or a plain network.
+        inputs: A tensor or array, or a DataLoader of inputs or of (inputs, targets).
+        samples: Number of functions.
+        likelihood: What the outputs mean; the model's own if left out.
+        batch_size: Inputs in a pass.
+        chunk_size: How many functions to run at a time, to bound memory.
+        generator: Source of randomness of the functions.
+
+    Examples:
+        >>> import tacit, torch
+        >>> net = torch.nn.Linear(4, 3)
+        >>> model = tacit.variational(net, likelihood=tacit.Categorical(["a", "b", "c"]), rank=2)
+        >>> prediction = tacit.predict(model, torch.randn(5, 4))
+        >>> prediction.probs.shape, prediction.mutual_information.shape
+        (torch.Size([5, 3]), torch.Size([5]))
+    """
+    likelihood = likelihood_of(model, likelihood)
+    batches = _batches(inputs, _checks.positive_integer("batch_size", batch_size))
+    outputs = sampled_outputs(
+        model, batches, samples=samples, chunk_size=chunk_size, generator=generator
+    )
+    return likelihood.predictive(outputs)
+
+
+def likelihood_of(model: nn.Module, given: Likelihood | None) -> Likelihood:
+    """Return the given likelihood, or else the model's own."""
+    own = given if given is not None else getattr(model, "likelihood", None)
+    if not isinstance(own, Likelihood):
+        raise ValueError(
+            "likelihood: the model has none; pass likelihood=tacit.Categorical() (or Bernoulli, "
+            "Gaussian, HeteroscedasticGaussian), or give it to tacit.variational."
+        )
+    return own
+
+
+@torch.no_grad()
+def sampled_outputs(
+    model: nn.Module,
+    batches: Iterable[Tensor],
+    *,
+    samples: int,
+    chunk_size: int | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Return the outputs of M functions for all inputs, (M, B, ...); M is 1 for a plain network."""
+    samples = _checks.positive_integer("samples", samples)
+    training, device = model.training, _device(model)
+    model.eval()
+    try:
+        weights = None
+        if isinstance(model, Variational):
+            weights = model.sample(samples, generator=generator)
+        outputs = []
+        for inputs in batches:
+            moved = inputs.to(device)
+            if weights is None:
+                outputs.append(_tensor(model(moved))[None])
+            else:
+                output = model(moved, weights=weights, chunk_size=chunk_size)
+                outputs.append(_tensor(output))
+    finally:
+        model.train(training)
+    if not sum(output.shape[1] for output in outputs):
+        raise ValueError("inputs: there are no examples.")
+    return torch.cat(outputs, dim=1)
+
+
+def _tensor(output: Any) -> Tensor:
+    logits = getattr(output, "logits", output)  # Hugging Face's outputs have it
+    if not isinstance(logits, Tensor):
+        raise TypeError(f"predict: expected a tensor as output, received {type(output).__name__}.")
+    return logits
+
+
+def _device(model: nn.Module) -> torch.device:
+    first = next(model.parameters(), None)
+    return torch.device("cpu") if first is None else first.device
+
+
+def _batches(inputs: Any, batch_size: int) -> Iterator[Tensor]:
+    if isinstance(inputs, np.ndarray):
+        inputs = torch.from_numpy(inputs)
+    if isinstance(inputs, Tensor):
+        yield from inputs.split(batch_size)
+    elif isinstance(inputs, DataLoader):
+        for batch in inputs:
+            yield batch[0] if isinstance(batch, tuple | list) else batch
+    else:
+        raise TypeError(
+            "inputs: expected a tensor, an array or a DataLoader, received "
+            f"{type(inputs).__name__}."
+        )

@@ -1,0 +1,180 @@
+"""Models as files: safetensors with a JSON header, nothing that runs code when it is read."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from tacit.covariance import (
+    Covariance,
+    Diagonal,
+    FullRank,
+    Kronecker,
+    LowRank,
+    LowRankPlusDiagonal,
+)
+from tacit.likelihood import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
+from tacit.noise import Gaussian as GaussianNoise
+from tacit.noise import Laplace, Noise, StudentT
+from tacit.parametrization import Parametrization
+from tacit.variational import Variational, variational
+
+VERSION = 1
+KEY = "tacit_model"
+COVARIANCES = (LowRank, FullRank, Diagonal, Kronecker, LowRankPlusDiagonal)
+NOISES = (GaussianNoise, Laplace, StudentT)
+
+
+def save(
+    model: Variational, path: str | Path, *, preprocessing: Mapping[str, Any] | None = None
+) -> Path:
+    """Write a model to a file.
+
+    The file holds the means and factors, which layers are random and how, the noise, and the
+    likelihood with its class names and temperature. Not the code of the network: `load` needs it.
+
+    Args:
+        model: A variational model.
+        path: File to write, usually ending in .safetensors; replaced at once when all is written.
+        preprocessing: What has to be done to inputs, as plain data (numbers, strings, lists), for
+            instance {"mean": 0.13, "std": 0.31}. It comes back as `model.preprocessing`.
+
+    Raises:
+        TypeError: If a part of the model has a type of your own, which a file can't describe.
+    """
+    if not isinstance(model, Variational):
+        raise TypeError(f"save: expected a variational model, received {type(model).__name__}.")
+    header = {
+        "version": VERSION,
+        "module": type(model.module).__name__,
+        "layers": {layer.label: _settings(layer.covariance, COVARIANCES) for layer in model.layers},
+        "noise": _settings(model.noise, NOISES),
+        "draws": model.draws,
+        "likelihood": _describe_likelihood(model.likelihood),
+        "preprocessing": model.preprocessing if preprocessing is None else dict(preprocessing),
+    }
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    tensors = {n: t.detach().cpu().contiguous().clone() for n, t in model.state_dict().items()}
+    try:
+        save_file(tensors, temporary, metadata={KEY: json.dumps(header)})
+        temporary.replace(path)
+    except (OSError, SafetensorError) as error:
+        temporary.unlink(missing_ok=True)
+        raise OSError(f"save: {path} could not be written: {error}") from error
+    return path
+
+
+def load(
+    path: str | Path, net: nn.Module, *, parametrization: Parametrization | None = None
+) -> Variational:
+    """Return the model that `save` wrote, in eval mode.
+
+    Args:
+        path: The file.
+        net: The network, as it was given to `variational`; its parameters are overwritten.
+        parametrization: For training on; it is not in the file.
+
+    Raises:
+        ValueError: If the file is not such a model, or doesn't fit the network.
+    """
+    header, tensors = _read(Path(path))
+    where = {label: _build(given, COVARIANCES) for label, given in header["layers"].items()}
+    model = variational(
+        net,
+        where,
+        noise=_build(header["noise"], NOISES),
+        parametrization=parametrization,
+        likelihood=_build_likelihood(header["likelihood"]),
+        draws=header["draws"],
+    )
+    own = model.state_dict()
+    for name in sorted(own.keys() | tensors.keys()):
+        expected, found = (
+            tuple(part[name].shape) if name in part else "missing" for part in (own, tensors)
+        )
+        if expected != found:
+            raise ValueError(
+                f"load: {path} doesn't fit the network: {name!r} is {expected} in the network and "
+                f"{found} in the file."
+            )
+    model.load_state_dict(tensors)
+    model.preprocessing = header["preprocessing"]
+    return model.eval()
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    if not path.is_file():
+        raise FileNotFoundError(f"load: there is no file {path}.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            text = (file.metadata() or {}).get(KEY)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"load: {path} can't be read: {error}.") from error
+    if text is None:
+        raise ValueError(f"load: {path} was not written by tacit.save.")
+    header = json.loads(text)
+    if header["version"] != VERSION:
+        raise ValueError(
+            f"load: {path} has version {header['version']}, this library reads {VERSION}."
+        )
+    return header, tensors
+
+
+def _settings(given: Covariance | Noise, known: tuple[type, ...]) -> dict[str, Any]:
+    if type(given) not in known:
+        names = ", ".join(kind.__name__ for kind in known)
+        raise TypeError(f"save: expected one of {names}; {given} can't be described in a file.")
+    fields = dataclasses.asdict(given)  # type: ignore[call-overload]
+    return {"kind": type(given).__name__, **fields}
+
+
+def _build(given: Mapping[str, Any], known: tuple[type, ...]) -> Any:
+    kinds = {kind.__name__: kind for kind in known}
+    if given["kind"] not in kinds:
+        raise ValueError(f"load: {given['kind']!r} is none of {', '.join(kinds)}.")
+    return kinds[given["kind"]](**{name: v for name, v in given.items() if name != "kind"})
+
+
+def _describe_likelihood(likelihood: Likelihood | None) -> dict[str, Any] | None:
+    match likelihood:
+        case None:
+            return None
+        case Categorical():
+            weights = likelihood.class_weights
+            return {
+                "kind": "Categorical",
+                "class_names": likelihood.class_names,
+                "class_weights": None if weights is None else weights.tolist(),
+                "label_smoothing": likelihood.label_smoothing,
+                "averaging": likelihood.averaging,
+                "scope": likelihood.scope,
+            }
+        case Bernoulli():
+            return {"kind": "Bernoulli", "averaging": likelihood.averaging}
+        case Gaussian():
+            return {"kind": "Gaussian", "learn": likelihood.log_scale.requires_grad}
+        case HeteroscedasticGaussian():
+            return {"kind": "HeteroscedasticGaussian"}
+        case _:
+            raise TypeError(f"save: {likelihood} can't be described in a file.")
+
+
+def _build_likelihood(given: Mapping[str, Any] | None) -> Likelihood | None:
+    if given is None:
+        return None
+    settings = {name: value for name, value in given.items() if name not in ("kind", "scope")}
+    known = (Categorical, Bernoulli, Gaussian, HeteroscedasticGaussian)
+    likelihood: Likelihood = _build({"kind": given["kind"], **settings}, known)
+    if isinstance(likelihood, Categorical):
+        likelihood.scope = given["scope"]
+    return likelihood

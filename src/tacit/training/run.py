@@ -1,0 +1,276 @@
+"""The state of a training run: what a checkpoint holds, and what each step changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from tacit.batches import Batches
+from tacit.likelihood import Likelihood
+from tacit.prediction import sampled_outputs
+from tacit.training import checkpoint as files
+from tacit.training.checkpoint import Checkpoint
+from tacit.training.history import History
+
+EVALUATION_SAMPLES = 8
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What must be the same for a run to go on from a checkpoint; epochs may grow."""
+
+    epochs: int
+    lr: float
+    optimizer: str
+    momentum: float
+    weight_decay: float
+    batch_size: int
+    samples: int
+    draws: int
+    precision: str
+    seed: int
+
+
+class Run:
+    """A training run: model, optimizer, where in the data it is, and its history.
+
+    Args:
+        fabric: Devices and processes.
+        model: The model; it is moved to the device.
+        optimizer: Over its parameter groups.
+        likelihood: Whose loss is minimised.
+        settings: What must be the same to go on from a checkpoint.
+        data: The training data.
+        folder: Of the checkpoints, or None.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        likelihood: Likelihood,
+        settings: Settings,
+        data: Batches,
+        folder: str | Path | None,
+    ) -> None:
+        self.fabric, self.raw, self.settings, self.data = fabric, model, settings, data
+        self.likelihood = likelihood
+        wrapped: Any = fabric.setup(model, optimizer)
+        self.model, self.optimizer = wrapped
+        self.likelihood.to(self.device)
+        for group in self.optimizer.param_groups:
+            group["initial_lr"] = group["lr"]
+        self.folder = None if folder is None else Path(folder)
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        self.epoch, self.done, self.loss_sum = 0, 0, 0.0  # done: steps within the epoch
+        self.history = History()
+        self.best: dict[str, Tensor] = {}
+        self._epoch_start: dict[str, Tensor] = {}
+        self._saved_random: Checkpoint | None = None
+        # Every process has noise of its own.
+        torch.manual_seed(settings.seed * 1_000_003 + fabric.global_rank)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.fabric.device
+
+    @property
+    def step(self) -> int:
+        """Steps since the beginning."""
+        return self.epoch * len(self.data) + self.done
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of the whole run."""
+        return self.settings.epochs * len(self.data)
+
+    @property
+    def mean_loss(self) -> float:
+        """Mean loss over the epoch's steps so far."""
+        return self.loss_sum / max(1, self.done)
+
+    @property
+    def finished(self) -> bool:
+        """Whether training has ended."""
+        return self.epoch >= self.settings.epochs or self.history.stopped != "epochs"
+
+    def begin_epoch(self) -> None:
+        """Remember where the epoch began."""
+        self.raw.train()
+        self._epoch_start = self._copy_of_model()
+
+    def batches(self) -> Iterator[tuple[Any, Any]]:
+        """Return the batches of the epoch that are left."""
+        saved, self._saved_random = self._saved_random, None
+        if saved is not None:
+            files.set_random_state(saved, self.device)
+        left = self.data.epoch(self.settings.seed, self.epoch, skip=self.done)
+        if saved is not None and self.done:
+            # To pass over batches may have drawn random numbers that were drawn before the stop.
+            files.set_random_state(saved, self.device)
+        return left
+
+    def set_learning_rate(self, factor: Callable[[float], float]) -> float:
+        """Set the learning rates for the next step and return that of the schedule."""
+        now = factor(self.step / self.total_steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["initial_lr"] * now
+        return self.settings.lr * now
+
+    def end_step(self, loss: float) -> None:
+        """Count a step."""
+        self.done += 1
+        self.loss_sum += loss
+
+    def end_epoch(self, row: dict[str, float], early_stopping: int | None) -> None:
+        """Add an epoch to the history, and keep the best model if training may stop early."""
+        self.history.epochs.append(row)
+        self.epoch, self.done, self.loss_sum = self.epoch + 1, 0, 0.0
+        if early_stopping is None:
+            return
+        scores = self.history["nll"]
+        best = min(range(len(scores)), key=scores.__getitem__)
+        if best == len(scores) - 1:
+            self.best = self._copy_of_model()
+        if len(scores) - 1 - best >= early_stopping:
+            self.history.stopped = "early stopping"
+
+    def use_best(self, early_stopping: int | None) -> None:
+        """Go back to the best epoch, if training may stop early."""
+        if early_stopping is not None and self.best:
+            self.raw.load_state_dict(self.best)
+
+    def back_to_epoch_start(self) -> None:
+        """Undo the epoch."""
+        self.raw.load_state_dict(self._epoch_start)
+
+    def any_process(self, stop: bool) -> bool:
+        """Return whether any process was asked to stop: all must stop after the same step."""
+        if self.fabric.world_size == 1:
+            return stop
+        asked: Any = self.fabric.all_reduce(torch.tensor(float(stop)), reduce_op="sum")
+        return bool(asked.item() > 0)
+
+    def evaluate(self, data: Batches) -> dict[str, float]:
+        """Return NLL and accuracy or error on held-out data; draws of its own, always the same."""
+        targets: list[Tensor] = []
+
+        def inputs() -> Iterator[Any]:
+            for x, y in data.epoch(seed=0, epoch=0):
+                targets.append(y)
+                yield x
+
+        generator = torch.Generator(device=self.device).manual_seed(0)
+        outputs = sampled_outputs(
+            self.raw, inputs(), samples=EVALUATION_SAMPLES, generator=generator
+        )
+        return self.likelihood.predictive(outputs).scores(torch.cat(targets).to(outputs.device))
+
+    def save(self) -> None:
+        """Write a checkpoint, if there is a folder for them."""
+        if self.folder is None:
+            return
+        everyone = [files.random_state(self.device)]
+        if self.fabric.world_size > 1:
+            everyone = [everyone[0]] * self.fabric.world_size
+            torch.distributed.all_gather_object(everyone, files.random_state(self.device))
+        if self.fabric.is_global_zero:
+            files.write(self.folder, self.step, self._checkpoint(everyone))
+        self.fabric.barrier()
+
+    def restore(self) -> None:
+        """Go on from the newest checkpoint, if there is one."""
+        saved = None if self.folder is None else files.read_newest(self.folder)
+        if saved is None:
+            return
+        self._check_same_run(saved.data)
+        self.epoch, self.done = saved.data["epoch"], saved.data["done"]
+        self.loss_sum = saved.data["loss_sum"]
+        self.history = History.from_dict(saved.data["history"])
+        if self.history.stopped == "interrupted":
+            self.history.stopped = "epochs"
+        _load(self.raw, _part(saved.tensors, "model."), str(self.folder))
+        self.best = _part(saved.tensors, "best.")
+        files.load_optimizer_state(
+            self.optimizer.optimizer,
+            Checkpoint(_part(saved.tensors, "optimizer."), saved.data["optimizer"]),
+        )
+        prefix = f"random.{self.fabric.global_rank}."
+        self._saved_random = Checkpoint(
+            _part(saved.tensors, prefix), saved.data["random"][self.fabric.global_rank]
+        )
+
+    def _checkpoint(self, random: list[Checkpoint]) -> Checkpoint:
+        stepper = files.optimizer_state(self.optimizer.optimizer)
+        tensors = {
+            **_prefixed(self.raw.state_dict(), "model."),
+            **_prefixed(self.best, "best."),
+            **_prefixed(stepper.tensors, "optimizer."),
+        }
+        for rank, state in enumerate(random):
+            tensors.update(_prefixed(state.tensors, f"random.{rank}."))
+        return Checkpoint(
+            tensors,
+            {
+                "settings": self._identity(),
+                "epoch": self.epoch,
+                "done": self.done,
+                "loss_sum": self.loss_sum,
+                "history": self.history.to_dict(),
+                "optimizer": stepper.data,
+                "random": [state.data for state in random],
+            },
+        )
+
+    def _identity(self) -> dict[str, Any]:
+        facts = {"examples": self.data.size, "processes": self.fabric.world_size}
+        return {**asdict(self.settings), **facts}
+
+    def _check_same_run(self, data: Mapping[str, Any]) -> None:
+        before, now = dict(data["settings"]), self._identity()
+        different = [
+            f"{name} {before.get(name)!r}, now {value!r}"
+            for name, value in now.items()
+            if name != "epochs" and before.get(name) != value
+        ]
+        if different:
+            raise ValueError(
+                f"checkpoint: {self.folder} is of another run: it had {'; '.join(different)}. Use "
+                "another folder, or resume='never' to start anew."
+            )
+
+    def _copy_of_model(self) -> dict[str, Tensor]:
+        return {name: tensor.detach().clone() for name, tensor in self.raw.state_dict().items()}
+
+
+def _prefixed(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
+
+
+def _load(model: nn.Module, state: Mapping[str, Tensor], where: str) -> None:
+    own = model.state_dict()
+    for name in own.keys() | state.keys():
+        shapes = [tuple(part[name].shape) if name in part else None for part in (own, state)]
+        if shapes[0] != shapes[1]:
+            raise ValueError(
+                f"checkpoint: {where} doesn't fit the model: {name!r} has the shape {shapes[0]} in "
+                f"the model and {shapes[1]} in the checkpoint."
+            )
+    model.load_state_dict(dict(state))

@@ -1,0 +1,161 @@
+import math
+
+import pytest
+import torch
+from torch import distributions
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+import tacit
+from tacit import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian
+
+GENERATOR = torch.Generator().manual_seed(0)
+
+
+def randn(*shape):
+    return torch.randn(shape, generator=GENERATOR, dtype=torch.float64)
+
+
+LABELS = torch.tensor([0, 2, 1, 1])
+
+
+class TestCategorical:
+    @pytest.mark.parametrize("targets", [LABELS, LABELS[:, None], LABELS.int(), LABELS.byte()])
+    def test_loss_is_the_cross_entropy(self, targets):
+        logits = randn(4, 3)
+        assert_close(Categorical().loss(logits, targets), F.cross_entropy(logits, LABELS))
+
+    def test_loss_of_samples_is_their_mean(self):
+        logits = randn(5, 4, 3)
+        expected = torch.stack([F.cross_entropy(one, LABELS) for one in logits]).mean()
+        assert_close(Categorical().loss(logits, LABELS), expected)
+        assert_close(Categorical().loss(logits, LABELS[:, None]), expected)
+
+    def test_class_weights_and_label_smoothing_are_torch_s(self):
+        logits, weights = randn(4, 3), [1.0, 2.0, 3.0]
+        likelihood = Categorical(class_weights=weights, label_smoothing=0.1)
+        expected = F.cross_entropy(
+            logits, LABELS, weight=torch.tensor(weights).double(), label_smoothing=0.1
+        )
+        assert_close(likelihood.loss(logits, LABELS), expected)
+        assert_close(likelihood.loss(logits.expand(7, 4, 3), LABELS), expected)
+
+    def test_sequences(self):
+        logits, labels = randn(2, 5, 3), torch.randint(3, (2, 5))
+        expected = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        assert_close(Categorical().loss(logits, labels), expected)
+
+    @pytest.mark.parametrize(
+        ("targets", "error", "match"),
+        [
+            (torch.tensor([0, 1, 3, 0]), ValueError, "label 3 is out of range: .* 0 to 2"),
+            (torch.tensor([0, -1, 1, 0]), ValueError, "label -1 is out of range"),
+            (torch.tensor([0.0, 1.0, 2.0, 0.0]), TypeError, "expected integer labels from 0 to 2"),
+            (torch.tensor([True, False, True, False]), TypeError, "expected integer labels"),
+            (torch.tensor([0, 1, 2]), ValueError, r"outputs of shape \(4, 3\) and targets"),
+            (torch.zeros(4, 2, dtype=torch.long), ValueError, "don't fit"),
+        ],
+    )
+    def test_bad_targets(self, targets, error, match):
+        with pytest.raises(error, match=match):
+            Categorical().loss(randn(4, 3), targets)
+
+    def test_temperature_of_all_logits_or_of_their_mean(self):
+        logits = randn(6, 4, 3)
+        likelihood = Categorical()
+        likelihood.set_temperature(2.0)
+        assert_close(likelihood.predictive(logits).logits, logits / 2)
+        likelihood.set_temperature(2.0, "mean")
+        found = likelihood.predictive(logits).logits
+        assert_close(found.mean(0), logits.mean(0) / 2)
+        assert_close(found - found.mean(0), logits - logits.mean(0))
+
+    def test_bad_settings(self):
+        with pytest.raises(ValueError, match="label_smoothing: expected a number from 0"):
+            Categorical(label_smoothing=1.0)
+        with pytest.raises(ValueError, match="class_names: expected 3 names, received 2"):
+            Categorical(["a", "b"]).predictive(randn(1, 4, 3))
+        with pytest.raises(ValueError, match="averaging: expected log_probs, probs, logits"):
+            Categorical(averaging="mean").predictive(randn(1, 4, 3))
+
+
+class TestBernoulli:
+    @pytest.mark.parametrize("outputs", [(4,), (4, 1), (7, 4), (7, 4, 1)])
+    @pytest.mark.parametrize("targets", [(4,), (4, 1)])
+    def test_one_question_in_any_shape(self, outputs, targets):
+        logits = randn(4).expand(7, 4) if outputs[0] == 7 else randn(4)
+        y = torch.tensor([0, 1, 1, 0])
+        expected = F.binary_cross_entropy_with_logits(logits, y.double().expand_as(logits))
+        assert_close(Bernoulli().loss(logits.reshape(outputs), y.reshape(targets)), expected)
+
+    def test_several_questions(self):
+        logits, y = randn(4, 3), torch.randint(2, (4, 3)).bool()
+        expected = F.binary_cross_entropy_with_logits(logits, y.double())
+        assert_close(Bernoulli().loss(logits, y), expected)
+
+    def test_bad_targets(self):
+        with pytest.raises(ValueError, match="target 2 is out of range: expected 0 or 1"):
+            Bernoulli().loss(randn(3), torch.tensor([0, 2, 1]))
+        with pytest.raises(ValueError, match="don't fit"):
+            Bernoulli().loss(randn(4, 3), torch.zeros(4))
+
+
+class TestGaussian:
+    @pytest.mark.parametrize("outputs", [(4,), (4, 1), (7, 4), (7, 4, 1)])
+    @pytest.mark.parametrize("targets", [(4,), (4, 1)])
+    def test_loss_is_the_negative_log_density(self, outputs, targets):
+        mean = randn(4).expand(7, 4) if outputs[0] == 7 else randn(4)
+        y = randn(4)
+        expected = -distributions.Normal(mean, 0.7).log_prob(y).mean()
+        likelihood = Gaussian(0.7).double()
+        assert_close(likelihood.loss(mean.reshape(outputs), y.reshape(targets)), expected)
+
+    def test_the_scale_is_learned_by_maximum_likelihood(self):
+        y = 3.0 * randn(1000)
+        likelihood = Gaussian().double()
+        optimizer = torch.optim.LBFGS(likelihood.parameters(), max_iter=50)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = likelihood.loss(torch.zeros_like(y), y)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        assert likelihood.scale.item() == pytest.approx(y.square().mean().sqrt().item(), rel=1e-5)
+        assert not Gaussian(learn=False).log_scale.requires_grad
+
+    def test_targets_that_would_broadcast_are_refused(self):
+        with pytest.raises(ValueError, match=r"outputs of shape \(4, 2\) and targets of shape"):
+            Gaussian().loss(randn(4, 2), randn(4))
+
+
+class TestHeteroscedastic:
+    def test_loss_is_the_negative_log_density(self):
+        outputs, y = randn(5, 4, 6), randn(4, 3)
+        mean, scale = outputs[..., :3], F.softplus(outputs[..., 3:]) + 1e-4
+        expected = -distributions.Normal(mean, scale).log_prob(y).mean()
+        assert_close(HeteroscedasticGaussian().loss(outputs, y), expected)
+
+    def test_one_number(self):
+        outputs, y = randn(4, 2), randn(4)
+        ours = HeteroscedasticGaussian().loss(outputs, y)
+        assert_close(ours, HeteroscedasticGaussian().loss(outputs, y[:, None]))
+
+    def test_an_odd_number_of_outputs(self):
+        with pytest.raises(ValueError, match="expected an even number of outputs"):
+            HeteroscedasticGaussian().loss(randn(4, 3), randn(4, 1))
+
+
+class TestInAModel:
+    def test_parameters_are_in_the_groups_and_in_the_state(self):
+        net = torch.nn.Linear(3, 1)
+        model = tacit.variational(net, rank=2, likelihood=Gaussian(0.5))
+        groups = {group["name"]: group for group in model.param_groups(lr=0.1)}
+        assert groups["likelihood x1"]["params"] == [model.likelihood.log_scale]
+        assert model.state_dict()["likelihood.log_scale"] == pytest.approx(math.log(0.5))
+        assert "likelihood: Gaussian(scale=0.5, learn=True)" in repr(model)
+
+    def test_something_else_is_refused(self):
+        with pytest.raises(TypeError, match=r"likelihood: expected tacit.Categorical\(\)"):
+            tacit.variational(torch.nn.Linear(3, 1), rank=2, likelihood="categorical")

@@ -1,0 +1,160 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.testing import assert_close
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+import tacit
+from tacit.calibration import rescaled_mean
+
+
+class Given(nn.Module):
+    """A network whose outputs are its inputs."""
+
+    def forward(self, x):
+        return x
+
+
+def data(n=400, classes=5, scale=1.0, seed=0, dtype=torch.float32):
+    """Logits whose best temperature is about `scale`: labels are drawn from softmax(logits)."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(n, classes, generator=generator)
+    labels = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
+    return (scale * logits).to(dtype), labels
+
+
+def calibrate(pair, **kwargs):
+    likelihood = tacit.Categorical()
+    return tacit.calibrate(Given(), pair, likelihood=likelihood, **kwargs), likelihood
+
+
+def test_it_finds_the_best_temperature():
+    pair = data(scale=3.0)
+    found, likelihood = calibrate(pair)
+    assert likelihood.temperature.item() == pytest.approx(found.temperature)
+    assert found.temperature == pytest.approx(3.0, rel=0.15)
+    nlls = {
+        T: F.cross_entropy(pair[0].double() / T, pair[1]).item()
+        for T in [found.temperature * (1 + d) for d in (-0.01, 0.0, 0.01)]
+    }
+    assert min(nlls, key=nlls.get) == found.temperature
+    assert found.nll == pytest.approx(nlls[found.temperature])
+    assert found.nll_before == pytest.approx(F.cross_entropy(pair[0].double(), pair[1]).item())
+    assert found.examples == 400
+
+
+@pytest.mark.parametrize("scale", [0.02, 0.2, 1.0, 50.0])
+@pytest.mark.parametrize("n", [10, 400])
+def test_never_worse_positive_and_bounded(scale, n):
+    pair = data(n=n, scale=scale)
+    found, _ = calibrate(pair)
+    assert found.nll <= found.nll_before
+    assert 0.01 <= found.temperature <= 100
+    if n == 400:
+        assert found.temperature == pytest.approx(scale, rel=0.2)
+
+
+def test_separable_data_stay_within_the_bounds():
+    logits = torch.eye(4).repeat(5, 1) * 3
+    labels = torch.arange(4).repeat(5)
+    with pytest.warns(UserWarning, match="the temperature is at its bound, 0.01"):
+        found, _ = calibrate((logits, labels))
+    assert 0.0099 < found.temperature < 0.011
+    with pytest.warns(UserWarning, match="at its bound, 100"):
+        found, _ = calibrate((logits, (labels + 1) % 4))  # all wrong
+    assert 90 < found.temperature < 101
+
+
+def test_one_class():
+    with pytest.warns(UserWarning, match="at its bound"):
+        found, _ = calibrate((torch.tensor([[1.0, 0.0]] * 6), torch.zeros(6, dtype=torch.long)))
+    assert found.temperature > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision(dtype):
+    found, _ = calibrate(data(scale=3.0, dtype=dtype))
+    assert found.temperature == pytest.approx(3.0, rel=0.2)
+
+
+@pytest.mark.parametrize("averaging", ["log_probs", "probs", "logits"])
+@pytest.mark.parametrize("scope", ["logits", "mean"])
+def test_of_a_variational_model(scope, averaging):
+    torch.manual_seed(0)
+    x, labels = data(scale=3.0)
+    model = tacit.variational(
+        nn.Linear(5, 5),
+        {"": tacit.LowRank(3, scale=0.2)},
+        likelihood=tacit.Categorical(averaging=averaging),
+    )
+    with torch.no_grad():
+        model.module.weight.copy_(torch.eye(5))
+    generator = torch.Generator().manual_seed(0)
+    found = tacit.calibrate(model, (x, labels), scope=scope, generator=generator)
+    assert found.scope == model.likelihood.scope == scope
+    assert found.nll <= found.nll_before
+    assert found.temperature > 1.5
+    # Predictions use it.
+    again = tacit.predict(model, x, generator=generator.manual_seed(0)).scores(labels)
+    assert again["nll"] == pytest.approx(found.nll, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["pair", "column", "loader", "dataset"])
+def test_exactly_one_pass_over_any_data(kind):
+    x, y = data()
+    seen = []
+
+    class Counted(Dataset):
+        def __len__(self):
+            return len(x)
+
+        def __getitem__(self, i):
+            seen.append(i)
+            return x[i], y[i]
+
+    source = {
+        "pair": (x.numpy(), y.numpy()),
+        "column": (x, y[:, None]),
+        "loader": DataLoader(TensorDataset(x, y), batch_size=64),
+        "dataset": Counted(),
+    }[kind]
+    calls = []
+
+    class Watched(Given):
+        def forward(self, x):
+            calls.append(len(x))
+            return x
+
+    likelihood = tacit.Categorical()
+    found = tacit.calibrate(Watched(), source, likelihood=likelihood, batch_size=128)
+    assert sum(calls) == 400
+    assert found.temperature == pytest.approx(calibrate((x, y))[0].temperature)
+    if kind == "dataset":
+        assert sorted(seen) == list(range(400))
+
+
+def test_rescaled_mean():
+    logits = torch.randn(6, 4, 3)
+    found = rescaled_mean(logits, step=1000)
+    assert_close(found.mean(0), logits.mean(0) / math.log(1000))
+    assert_close(found - found.mean(0), logits - logits.mean(0))
+    with pytest.raises(ValueError, match="expected at least 3"):
+        rescaled_mean(logits, step=1)
+
+
+def test_bad_input():
+    x, y = data(n=5)
+    with pytest.raises(TypeError, match="expected a Categorical likelihood"):
+        tacit.calibrate(Given(), (x, y), likelihood=tacit.Gaussian())
+    for pair, match in (
+        ((x, y[:3]), "one target for each input"),
+        ((x[:, :2], torch.zeros(5, 3, dtype=torch.long)), "don't fit"),
+        ((x * math.nan, y), "outputs are not finite"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            calibrate(pair)
+    with pytest.raises(ValueError, match="scope: expected logits or mean"):
+        calibrate((x, y), scope="all")

@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+from torch.utils.data import DataLoader, TensorDataset
+
+import tacit
+
+X = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
+
+
+def make_model(likelihood=None):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))
+    return tacit.variational(net, {"3": tacit.LowRank(2)}, likelihood=likelihood)
+
+
+def seeded():
+    return torch.Generator().manual_seed(1)
+
+
+def test_is_the_likelihood_s_prediction_of_sampled_functions():
+    model = make_model(tacit.Categorical())
+    found = tacit.predict(model, X, samples=6, generator=seeded())
+    assert model.training  # as it was, although predictions are made in eval mode
+    with torch.no_grad():
+        outputs = model.eval()(X, samples=6, generator=seeded())
+    assert_close(found.logits, outputs)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 10])
+def test_all_batches_see_the_same_functions(batch_size):
+    model = make_model(tacit.Categorical())
+    expected = tacit.predict(model, X, generator=seeded()).logits
+    found = tacit.predict(model, X, generator=seeded(), batch_size=batch_size, chunk_size=5).logits
+    assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        X.numpy(),
+        DataLoader(TensorDataset(X, torch.zeros(10)), batch_size=4),
+        DataLoader(X, batch_size=4),
+    ],
+    ids=["array", "loader of pairs", "loader of inputs"],
+)
+def test_other_inputs(inputs):
+    model = make_model(tacit.Categorical())
+    expected = tacit.predict(model, X, generator=seeded()).logits
+    assert_close(tacit.predict(model, inputs, generator=seeded()).logits, expected)
+
+
+def test_a_plain_network_is_one_function():
+    net = nn.Linear(4, 3)
+    found = tacit.predict(net, X, likelihood=tacit.Categorical())
+    assert found.logits.shape == (1, 10, 3)
+    assert_close(found.logits[0], net(X).detach())
+
+
+def test_bad_input():
+    model = make_model()
+    with pytest.raises(ValueError, match="likelihood: the model has none; pass likelihood="):
+        tacit.predict(model, X)
+    for bad, error, match in (
+        ([1, 2], TypeError, "expected a tensor, an array or a DataLoader, received list"),
+        (X[:0], ValueError, "there are no examples"),
+    ):
+        with pytest.raises(error, match=match):
+            tacit.predict(model, bad, likelihood=tacit.Categorical())
+    with pytest.raises(ValueError, match="samples: expected an integer"):
+        tacit.predict(model, X, samples=0, likelihood=tacit.Categorical())
+    with pytest.raises(TypeError, match="predict: expected a tensor as output, received tuple"):
+        tacit.predict(nn.LSTM(4, 3), X[None], likelihood=tacit.Gaussian())
+
+
+def test_gradients_are_not_kept():
+    found = tacit.predict(make_model(tacit.Categorical()), X)
+    assert not found.probs.requires_grad
+    assert isinstance(found.to_numpy()["probs"], np.ndarray)

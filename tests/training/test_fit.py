@@ -1,0 +1,327 @@
+import math
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+from torch.utils.data import DataLoader, TensorDataset
+
+import tacit
+from tacit.training import TrainingDivergedError
+from tacit.training.checkpoint import read_newest
+
+GENERATOR = torch.Generator().manual_seed(0)
+X = torch.randn(96, 4, generator=GENERATOR)
+Y = (X[:, 0] + X[:, 1] > 0).long()
+
+
+def make_model(likelihood=None, outputs=2, **kwargs):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, outputs))
+    return tacit.variational(
+        net, {"2": tacit.LowRank(4)}, likelihood=likelihood or tacit.Categorical(), **kwargs
+    )
+
+
+def fit(model, train=(X, Y), validation=None, **kwargs):
+    settings = {"epochs": 3, "lr": 0.05, "batch_size": 16, **kwargs}
+    return tacit.fit(model, train, validation, **settings)
+
+
+def weights(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+class TestLearning:
+    def test_it_learns_and_tells(self):
+        model = make_model()
+        history = fit(model, validation=(X, Y), epochs=10)
+        assert len(history) == 10
+        assert history["accuracy"][-1] > 0.9
+        assert history["nll"][-1] < history["nll"][0]
+        assert history["epoch"] == list(range(1, 11))
+        assert history.stopped == "epochs"
+        with pytest.raises(KeyError, match="there is no 'auc'. There are: epoch, loss"):
+            history["auc"]
+
+    def test_it_is_a_plain_loop(self):
+        """With one draw of the weights and torch's SGD, in the order of the data it reports."""
+        model, other = make_model(), make_model()
+        fit(model, epochs=2, seed=3)
+        optimizer = torch.optim.SGD(other.param_groups(0.05), lr=0.05, momentum=0.9)
+        torch.manual_seed(3 * 1_000_003)
+        for epoch in range(2):
+            generator = torch.Generator().manual_seed(3 * 1_000_003 + epoch)
+            for rows in torch.randperm(96, generator=generator).split(16):
+                loss = nn.functional.cross_entropy(other(X[rows]), Y[rows])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        assert_close(weights(model), weights(other), rtol=0, atol=0)
+
+    @pytest.mark.parametrize("kwargs", [{"samples": 4}, {"draws": 4}, {"draws": 500}])
+    def test_samples_and_draws(self, kwargs):
+        assert fit(make_model(), **kwargs)["loss"][-1] < 0.7
+
+    @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "rmsprop"])
+    def test_optimizers(self, optimizer):
+        assert math.isfinite(fit(make_model(), optimizer=optimizer, lr=0.01)["loss"][-1])
+
+    @pytest.mark.parametrize(
+        "train",
+        [
+            (X.numpy(), Y.numpy()),
+            [X, Y[:, None]],
+            TensorDataset(X, Y),
+            DataLoader(TensorDataset(X, Y), batch_size=16, shuffle=True),
+        ],
+        ids=["arrays", "column", "dataset", "loader"],
+    )
+    def test_any_data(self, train):
+        runs = [make_model(), make_model()]
+        for model in runs:
+            fit(model, train)
+        assert_close(weights(runs[0]), weights(runs[1]), rtol=0, atol=0)
+
+    def test_a_dataset_and_its_tensors_give_the_same(self):
+        runs = [make_model(), make_model()]
+        fit(runs[0], TensorDataset(X, Y))
+        fit(runs[1], (X, Y))
+        assert_close(weights(runs[0]), weights(runs[1]))
+
+    def test_regression_with_learned_noise(self):
+        y = X[:, :1] + 0.1 * torch.randn(96, 1, generator=torch.Generator().manual_seed(1))
+        model = make_model(tacit.Gaussian(1.0), outputs=1)
+        history = fit(model, (X, y), (X, y), epochs=60, lr=0.01, optimizer="adam")
+        assert model.likelihood.scale < 0.5
+        assert history["rmse"][-1] < 0.3
+        assert 0.5 < history["coverage_90"][-1] <= 1
+
+    def test_yes_or_no(self):
+        model = make_model(tacit.Bernoulli(), outputs=1)
+        assert fit(model, (X, Y), (X, Y), epochs=10)["accuracy"][-1] > 0.9
+
+    def test_a_plain_network(self):
+        net = nn.Linear(4, 2)
+        history = tacit.fit(net, (X, Y), (X, Y), epochs=10, lr=0.1, likelihood=tacit.Categorical())
+        assert history["accuracy"][-1] > 0.9
+
+    @pytest.mark.parametrize("kind", [tacit.ELBO, tacit.GVI])
+    def test_objectives(self, kind):
+        torch.manual_seed(0)
+        model = tacit.variational(
+            nn.Linear(4, 2), {"": tacit.Diagonal()}, likelihood=tacit.Categorical()
+        )
+        settings = {"strength": 1.0} if kind is tacit.GVI else {}
+        objective = kind(model.prior(), **settings)
+        assert math.isfinite(fit(model, objective=objective)["loss"][-1])
+
+    def test_schedules_keep_the_ratios(self):
+        seen = []
+
+        def watch(row, model):
+            seen.append(row["lr"])
+
+        fit(make_model(), schedule="cosine", epochs=4, callbacks=[watch])
+        assert seen == sorted(seen, reverse=True)
+        assert seen[-1] < 0.01
+        fit(make_model(), schedule=lambda part: 1 + part, epochs=2, callbacks=[watch])
+        assert seen[-1] > 0.05
+
+    def test_double_precision(self):
+        model = make_model().double()
+        fit(model, (X.double(), Y), precision="64-true")
+        assert weights(model).dtype == torch.float64
+
+    def test_mixed_precision(self):
+        assert math.isfinite(fit(make_model(), precision="bf16-mixed")["loss"][-1])
+
+    def test_the_history_as_a_picture(self, tmp_path):
+        history = fit(make_model(), validation=(X, Y))
+        history.plot(tmp_path / "history.png", "training")
+        assert (tmp_path / "history.png").stat().st_size > 0
+
+
+class TestStopping:
+    def test_early_stopping_goes_back_to_the_best(self):
+        model = make_model()
+        history = fit(
+            model, (X[:20], Y[:20]), (X[20:], Y[20:]), epochs=200, early_stopping=3, lr=0.1
+        )
+        best = min(range(len(history)), key=history["nll"].__getitem__)
+        assert history.stopped == "early stopping"
+        assert len(history) == best + 1 + 3
+        again = fit(make_model(), (X[:20], Y[:20]), (X[20:], Y[20:]), epochs=best + 1, lr=0.1)
+        assert again["nll"][-1] == pytest.approx(history["nll"][best])
+
+    def test_a_callback_stops(self):
+        history = fit(make_model(), epochs=9, callbacks=[lambda row, _: row["epoch"] == 2])
+        assert (len(history), history.stopped) == (2, "callback")
+
+    def test_a_loss_that_is_not_finite(self):
+        model = make_model()
+        fit(model, epochs=1)
+        before = weights(model)
+        with pytest.raises(TrainingDivergedError, match="Try a smaller learning rate than 1e"):
+            fit(model, lr=1e30)
+        assert_close(weights(model), before, rtol=0, atol=0)
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_signals_stop_after_the_step_and_leave_a_checkpoint(self, number, tmp_path):
+        model, seen = make_model(), []
+
+        class Watched(torch.utils.data.Dataset):
+            def __len__(self):
+                return 96
+
+            def __getitem__(self, i):
+                seen.append(i)
+                if len(seen) == 40:
+                    os.kill(os.getpid(), number)
+                return X[i], Y[i]
+
+        history = fit(model, Watched(), checkpoint=tmp_path)
+        assert history.stopped == "interrupted"
+        assert read_newest(tmp_path).data["done"] == 3  # the step it was in
+        whole, rest = make_model(), make_model()
+        fit(whole, TensorDataset(X, Y))
+        history = fit(rest, TensorDataset(X, Y), checkpoint=tmp_path)
+        assert history.stopped == "epochs"
+        assert_close(weights(rest), weights(whole), rtol=0, atol=0)
+
+    def test_outside_the_main_thread(self):
+        found = []
+        thread = threading.Thread(target=lambda: found.append(fit(make_model(), epochs=1)))
+        thread.start()
+        thread.join()
+        assert len(found[0]) == 1
+
+
+class TestCheckpoints:
+    def test_finished_runs_are_not_run_again_and_can_be_prolonged(self, tmp_path):
+        first = make_model()
+        fit(first, epochs=2, checkpoint=tmp_path)
+        again = make_model()
+        assert len(fit(again, epochs=2, checkpoint=tmp_path)) == 2
+        assert_close(weights(again), weights(first), rtol=0, atol=0)
+        longer, whole = make_model(), make_model()
+        fit(longer, epochs=4, checkpoint=tmp_path)
+        fit(whole, epochs=4)
+        assert_close(weights(longer), weights(whole), rtol=0, atol=0)
+
+    @pytest.mark.parametrize("optimizer", ["sgd", "adam", "nadam"])
+    @pytest.mark.parametrize("loader", [False, True])
+    def test_going_on_gives_the_same_bits(self, optimizer, loader, tmp_path):
+        """Also with randomness of NumPy and Python in the data."""
+
+        class Noisy(torch.utils.data.Dataset):
+            def __len__(self):
+                return 96
+
+            def __getitem__(self, i):
+                return X[i] + np.random.rand() + torch.rand(1), Y[i]
+
+        def data():
+            return DataLoader(Noisy(), batch_size=16, shuffle=True) if loader else Noisy()
+
+        whole, parts = make_model(), make_model()
+        np.random.seed(0)
+        fit(whole, data(), epochs=4, optimizer=optimizer, lr=0.01)
+        np.random.seed(0)
+        fit(parts, data(), epochs=2, optimizer=optimizer, lr=0.01, checkpoint=tmp_path)
+        np.random.seed(5)
+        parts = make_model()
+        fit(parts, data(), epochs=4, optimizer=optimizer, lr=0.01, checkpoint=tmp_path)
+        assert_close(weights(parts), weights(whole), rtol=0, atol=0)
+
+    def test_early_stopping_survives(self, tmp_path):
+        data = (X[:20], Y[:20]), (X[20:], Y[20:])
+        settings = {"early_stopping": 3, "lr": 0.1}
+        whole, parts = make_model(), make_model()
+        history = fit(whole, *data, epochs=200, **settings)
+        fit(parts, *data, epochs=4, checkpoint=tmp_path, **settings)
+        parts = make_model()
+        again = fit(parts, *data, epochs=200, checkpoint=tmp_path, **settings)
+        assert again["nll"] == history["nll"]
+        assert_close(weights(parts), weights(whole), rtol=0, atol=0)
+
+    def test_the_newest_two_are_kept(self, tmp_path):
+        fit(make_model(), epochs=5, checkpoint=tmp_path)
+        names = sorted(path.name for path in tmp_path.iterdir())
+        assert names == ["step-000000000024.safetensors", "step-000000000030.safetensors"]
+
+    def test_a_truncated_one_falls_back_to_the_older(self, tmp_path):
+        fit(make_model(), epochs=3, checkpoint=tmp_path)
+        newest = max(tmp_path.iterdir())
+        newest.write_bytes(newest.read_bytes()[:-1000])
+        whole, rest = make_model(), make_model()
+        fit(whole, epochs=3)
+        fit(rest, epochs=3, checkpoint=tmp_path)
+        assert_close(weights(rest), weights(whole), rtol=0, atol=0)
+
+    def test_if_none_can_be_read_the_file_is_named(self, tmp_path):
+        (tmp_path / "step-000000000001.safetensors").write_bytes(b"nothing")
+        with pytest.raises(ValueError, match=r"step-000000000001.safetensors can't be read"):
+            fit(make_model(), checkpoint=tmp_path)
+
+    def test_a_foreign_one(self, tmp_path):
+        tacit.save(make_model(), tmp_path / "step-000000000001.safetensors")
+        with pytest.raises(ValueError, match=r"was not written by tacit.fit"):
+            fit(make_model(), checkpoint=tmp_path)
+
+    def test_of_another_run(self, tmp_path):
+        fit(make_model(), epochs=1, checkpoint=tmp_path)
+        with pytest.raises(ValueError, match=r"it had lr 0.05, now 0.1; seed 0, now 1"):
+            fit(make_model(), epochs=1, checkpoint=tmp_path, lr=0.1, seed=1)
+        fit(make_model(), epochs=1, checkpoint=tmp_path, lr=0.1, resume="never")
+
+    def test_of_another_model(self, tmp_path):
+        fit(make_model(), epochs=1, checkpoint=tmp_path)
+        with pytest.raises(ValueError, match=r"doesn't fit the model: '.*' has the shape"):
+            fit(make_model(outputs=3), epochs=2, checkpoint=tmp_path)
+
+    def test_a_full_disk_loses_nothing(self, tmp_path, monkeypatch):
+        fit(make_model(), epochs=2, checkpoint=tmp_path)
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+        def full(tensors, path, metadata):
+            path.write_bytes(b"half a file")
+            raise OSError("No space left on device")
+
+        monkeypatch.setattr("tacit.training.checkpoint.save_file", full)
+        with pytest.raises(OSError, match="could not be written: No space left"):
+            fit(make_model(), epochs=3, checkpoint=tmp_path)
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("change", "error", "match"),
+        [
+            ({"train": X}, TypeError, "train: expected a pair of tensors or arrays, a Dataset"),
+            ({"train": (X, Y[:5])}, ValueError, "train: expected one target for each input"),
+            ({"validation": (X,)}, TypeError, "validation: expected a pair"),
+            ({"epochs": 0}, ValueError, "epochs: expected an integer of at least 1"),
+            ({"lr": -1}, ValueError, "lr: expected a number above 0"),
+            ({"batch_size": 0}, ValueError, "batch_size: expected"),
+            ({"samples": 0}, ValueError, "samples: expected"),
+            ({"draws": 0}, ValueError, "draws: expected"),
+            ({"optimizer": "lion"}, ValueError, "optimizer: expected one of"),
+            ({"early_stopping": 3}, ValueError, "early_stopping needs validation data"),
+            ({"schedule": "cos"}, ValueError, "schedule: expected 'cosine' or a function"),
+            ({"resume": "yes"}, ValueError, "resume: expected auto or never"),
+            ({"train": (X, Y + 1)}, ValueError, "label 2 is out of range"),
+            ({"train": (X, Y.float())}, TypeError, "expected integer labels"),
+        ],
+    )
+    def test_is_told_at_the_door(self, change, error, match):
+        with pytest.raises(error, match=match):
+            fit(make_model(), **change)
+
+    def test_no_likelihood(self):
+        with pytest.raises(ValueError, match="likelihood: the model has none"):
+            fit(nn.Linear(4, 2))

@@ -1,0 +1,86 @@
+"""Training in processes of its own: killed at random moments, and spread over two of them."""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+WORKER = str(Path(__file__).parent / "worker.py")
+
+
+def command(processes, *arguments):
+    if processes == 1:
+        return [sys.executable, WORKER, *map(str, arguments)]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launcher = ["-m", "torch.distributed.run", f"--nproc-per-node={processes}"]
+    return [sys.executable, *launcher, f"--master-port={port}", WORKER, *map(str, arguments)]
+
+
+def environment():
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def finish(processes, *arguments):
+    done = subprocess.run(
+        command(processes, *arguments), env=environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def kill_after(seconds, processes, *arguments):
+    """Start a run and kill all its processes at a moment; return whether it was still running."""
+    process = subprocess.Popen(
+        command(processes, *arguments),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    process.stdout.readline()  # it has begun
+    time.sleep(seconds)
+    running = process.poll() is None
+    if running:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    return running
+
+
+def load(path):
+    return torch.load(path, weights_only=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("processes", "kills"), [(1, 5), (2, 2)])
+def test_a_killed_run_goes_on_with_the_same_bits(processes, kills, tmp_path):
+    epochs, delay = 10, 0.004
+    finish(processes, "-", tmp_path / "whole.pt", epochs, "variational", 0)
+    chance, killed = random.Random(processes), 0
+    arguments = (tmp_path / "run", tmp_path / "parts.pt", epochs, "variational", delay)
+    for _ in range(kills):
+        killed += kill_after(chance.uniform(0.2, 1.5), processes, *arguments)
+    finish(processes, *arguments)
+    assert killed >= 2
+    whole, parts = load(tmp_path / "whole.pt"), load(tmp_path / "parts.pt")
+    for name, tensor in whole.items():
+        assert_close(parts[name], tensor, rtol=0, atol=0)
+
+
+@pytest.mark.slow
+def test_two_processes_are_one(tmp_path):
+    """Without random weights: the gradient is the mean over the whole batch either way."""
+    for processes in (1, 2):
+        finish(processes, "-", tmp_path / f"{processes}.pt", 3, "plain")
+    one, two = (load(tmp_path / f"{processes}.pt") for processes in (1, 2))
+    for name, tensor in one.items():
+        assert_close(two[name], tensor, rtol=1e-5, atol=1e-6)
