@@ -6,7 +6,7 @@ ENV := .venv/.made
 .PHONY: demo test lint types tests format bench docs clean
 
 demo: $(ENV)
-	$(BIN)/python -m tacit.demo
+	$(BIN)/tacit demo
 
 test: lint types tests
 

@@ -9,7 +9,7 @@ import tacit
 
 # Each row may import from the rows above it, and from itself only within one package.
 LAYERS = [
-    ["_checks", "_names", "_tree"],
+    ["_checks", "_console", "_names", "_tree"],
     ["covariance", "noise", "parametrization", "metrics", "plots", "data", "theory"],
     ["predictive"],
     ["likelihood"],
@@ -23,6 +23,7 @@ LAYERS = [
     ["optimizers", "prediction"],
     ["calibration", "training"],
     ["coordinate_check", "transfer"],
+    ["report"],
     ["testing", "demo", "experiments"],
     ["cli"],
     ["__main__"],

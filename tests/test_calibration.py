@@ -152,9 +152,17 @@ def test_bad_input():
     for pair, match in (
         ((x, y[:3]), "one target for each input"),
         ((x[:, :2], torch.zeros(5, 3, dtype=torch.long)), "don't fit"),
-        ((x * math.nan, y), "outputs are not finite"),
+        ((x * math.nan, y), "validation: some inputs are not finite"),
+        ((x, y + 5), "label . is out of range"),
     ):
         with pytest.raises(ValueError, match=match):
             calibrate(pair)
+
+    class Broken(Given):
+        def forward(self, x):
+            return x / 0
+
+    with pytest.raises(ValueError, match="outputs are not finite"):
+        tacit.calibrate(Broken(), (x, y), likelihood=tacit.Categorical())
     with pytest.raises(ValueError, match="scope: expected logits or mean"):
         calibrate((x, y), scope="all")

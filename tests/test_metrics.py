@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from sklearn.metrics import brier_score_loss, roc_auc_score
 from torch.nn import functional as F
 
 from tacit import metrics
@@ -61,3 +62,24 @@ def test_bins():
 def test_logits_are_refused(metric):
     with pytest.raises(ValueError, match="apply log_softmax to logits first"):
         metric(torch.randn(6, 3), torch.zeros(6, dtype=torch.long))
+
+
+def test_brier_and_auroc_agree_with_scikit_learn():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(50, 3, generator=generator)
+    labels = torch.randint(3, (50,), generator=generator)
+    probs = logits.softmax(-1)
+    expected = sum(
+        brier_score_loss((labels == c).int().numpy(), probs[:, c].double().numpy())
+        for c in range(3)
+    )
+    assert metrics.brier(logits.log_softmax(-1), labels) == pytest.approx(expected, rel=1e-6)
+    scores = torch.randint(6, (80,), generator=generator).float()  # with ties
+    truth = torch.rand(80, generator=generator) < 0.3
+    found = metrics.auroc(scores[~truth], scores[truth])
+    assert found == pytest.approx(roc_auc_score(truth.numpy(), scores.numpy()))
+
+
+def test_auroc_of_nothing():
+    with pytest.raises(ValueError, match="auroc: expected two vectors of scores"):
+        metrics.auroc(torch.zeros(0), torch.ones(3))

@@ -99,7 +99,7 @@ def test_the_rate_transfers_under_mup_and_not_under_sp(where):
             grid=[2.0**power for power in range(-9, -3)],
             optimizer="adam",
             steps=200,
-            seeds=3,
+            seeds=2,
             tolerance=0.5,
             parametrization=parametrization if where is None else None,
             progress=False,

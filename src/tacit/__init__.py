@@ -8,7 +8,7 @@ from tacit.covariance import Diagonal, FullRank, Kronecker, LowRank, LowRankPlus
 from tacit.likelihood import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian
 from tacit.objective import ELBO, GVI, ExpectedLoss
 from tacit.parametrization import MaximalUpdate, NeuralTangent, Standard
-from tacit.prediction import predict
+from tacit.prediction import evaluate, predict
 from tacit.saving import load, save
 from tacit.scaling import describe, initialize, param_groups
 from tacit.training import fit
@@ -39,6 +39,7 @@ __all__ = [
     "deterministic",
     "divergence",
     "ensemble",
+    "evaluate",
     "fit",
     "initialize",
     "likelihood",

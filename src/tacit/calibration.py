@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +14,9 @@ from torch.nn import functional as F
 from tacit import _checks
 from tacit.batches import Batches
 from tacit.likelihood import Categorical
-from tacit.likelihood.base import check_shapes, drop_last
-from tacit.likelihood.categorical import Scope
-from tacit.prediction import likelihood_of, sampled_outputs
+from tacit.likelihood.base import aligned
+from tacit.likelihood.categorical import Scope, check_labels
+from tacit.prediction import likelihood_of, outputs_and_targets
 from tacit.predictive import average_log_probs
 
 BOUND = 100.0  # the temperature is between 1/BOUND and BOUND
@@ -114,20 +113,13 @@ def _logits(
     generator: torch.Generator | None,
 ) -> tuple[Tensor, Tensor]:
     """Return logits (M, B, C) and labels (B,) from one pass over the data, in double precision."""
-    targets: list[Tensor] = []
-
-    def inputs() -> Iterator[Tensor]:
-        batches = Batches("validation", validation, batch_size)
-        for x, y in batches.epoch(seed=0, epoch=0):
-            targets.append(y)
-            yield x
-
-    outputs = sampled_outputs(model, inputs(), samples=samples, generator=generator)
-    labels = drop_last(torch.cat(targets), outputs, event=1).to(outputs.device).long()
-    check_shapes("calibrate", outputs, labels, event=1)
+    batches = Batches("validation", validation, batch_size)
+    outputs, targets = outputs_and_targets(model, batches, samples=samples, generator=generator)
+    outputs, labels = aligned("calibrate", outputs, targets, event=1, samples=True)
+    check_labels(labels, outputs.shape[-1])
     if not outputs.isfinite().all():
         raise ValueError("calibrate: the model's outputs are not finite.")
-    return outputs.double(), labels
+    return outputs.double(), labels.long()
 
 
 def _nll(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -82,3 +83,11 @@ class Prior:
             for label, distribution in self.distributions.items()
         }
         object.__setattr__(self, "distributions", frozen)
+
+    def fingerprint(self) -> str:
+        """Return a short hash of all its numbers: the same for the same prior only."""
+        found = hashlib.sha256()
+        for distribution in self.distributions.values():
+            for tensor in (*distribution.mean.values(), *distribution.factors.values()):
+                found.update(tensor.detach().cpu().double().numpy().tobytes())
+        return found.hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""How good predicted probabilities are: accuracy, negative log-likelihood, calibration error."""
+"""How good predicted probabilities are: accuracy, NLL, calibration, telling inputs apart."""
 
 from __future__ import annotations
 
@@ -68,6 +68,50 @@ def ece(log_probs: Tensor, labels: Tensor, bins: int = 15) -> float:
     gap = torch.zeros(bins, dtype=torch.float64, device=confidence.device)
     gap.index_add_(0, bin_of, right - confidence)
     return gap.abs().sum().item() / len(labels)
+
+
+def brier(log_probs: Tensor, labels: Tensor) -> float:
+    """Return the mean squared distance of probabilities to the true class, from 0 to 2.
+
+    Args:
+        log_probs: Log-probabilities of shape (B, C).
+        labels: Classes of shape (B,).
+
+    Examples:
+        >>> import torch
+        >>> brier(torch.tensor([[0.5, 0.5]]).log(), torch.tensor([0]))
+        0.5
+    """
+    _check(log_probs, labels)
+    _check_normalised(log_probs)
+    truth = F.one_hot(labels, log_probs.shape[-1])
+    return (log_probs.double().exp() - truth).square().sum(-1).mean().item()
+
+
+def auroc(negative: Tensor, positive: Tensor) -> float:
+    """Return how well a score tells two sets apart: the area under the ROC curve.
+
+    The probability that a positive example has a larger score than a negative one, ties counted
+    half. 0.5 is chance, 1 is perfect.
+
+    Args:
+        negative: Scores of shape (A,), for instance entropies of known inputs.
+        positive: Scores of shape (B,), for instance entropies of foreign inputs.
+
+    Examples:
+        >>> import torch
+        >>> auroc(torch.tensor([0.1, 0.2]), torch.tensor([0.2, 0.9]))
+        0.875
+    """
+    if negative.ndim != 1 or positive.ndim != 1 or not len(negative) or not len(positive):
+        raise ValueError(
+            "auroc: expected two vectors of scores, received shapes "
+            f"{tuple(negative.shape)} and {tuple(positive.shape)}."
+        )
+    ordered = negative.double().sort().values
+    below = torch.searchsorted(ordered, positive.double(), right=False)
+    up_to = torch.searchsorted(ordered, positive.double(), right=True)
+    return ((below + up_to).double().mean() / (2 * len(negative))).item()
 
 
 def _check(log_probs: Tensor, labels: Tensor) -> None:

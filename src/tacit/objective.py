@@ -32,6 +32,10 @@ class Objective(ABC):
             data_size: N, the number of examples in the training data (not in the batch).
         """
 
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Return what a run must have the same to be the same run: settings, and the prior's."""
+
 
 @dataclass(frozen=True)
 class ExpectedLoss(Objective):
@@ -48,6 +52,9 @@ class ExpectedLoss(Objective):
 
     def __call__(self, loss: Tensor, model: Variational, *, data_size: int) -> Tensor:
         return loss
+
+    def fingerprint(self) -> str:
+        return "ExpectedLoss"
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +92,9 @@ class ELBO(Objective):
             weight = 1 / _checks.positive_integer("data_size", data_size)
         return loss + weight * _sum(kl(model, self.prior))
 
+    def fingerprint(self) -> str:
+        return f"ELBO(weight={self.weight}, prior {self.prior.fingerprint()})"
+
 
 @dataclass(frozen=True, eq=False)
 class GVI(Objective):
@@ -108,6 +118,9 @@ class GVI(Objective):
     def __call__(self, loss: Tensor, model: Variational, *, data_size: int) -> Tensor:
         weight = self.strength / _checks.positive_integer("data_size", data_size)
         return loss + weight * _sum(squared_wasserstein(model, self.prior))
+
+    def fingerprint(self) -> str:
+        return f"GVI(strength={self.strength}, prior {self.prior.fingerprint()})"
 
 
 def _check_prior(prior: Prior) -> None:

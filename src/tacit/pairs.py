@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tacit.likelihood import Categorical
-from tacit.likelihood.base import check_shapes
-from tacit.likelihood.bernoulli import one_number
+from tacit.likelihood.base import aligned
 
 Data: TypeAlias = tuple[Tensor, Tensor]
 """Inputs and targets, examples first."""
@@ -53,9 +52,8 @@ def loss_for(targets: Tensor) -> Loss:
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     """Return the mean squared error; shapes that would broadcast are refused."""
-    outputs, targets = one_number(outputs, targets)
-    check_shapes("squared error", outputs, targets, event=0)
-    return F.mse_loss(outputs, targets.expand_as(outputs))
+    outputs, targets = aligned("squared error", outputs, targets, event=0, samples=False)
+    return F.mse_loss(outputs, targets)
 
 
 def made_net(make_net: Callable[[int], nn.Module], width: int) -> nn.Module:

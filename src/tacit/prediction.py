@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from tacit import _checks
+from tacit.batches import Batches, to_model
 from tacit.likelihood import Likelihood
 from tacit.predictive import Predictive
 from tacit.variational import Variational
@@ -54,7 +55,8 @@ def predict(
     outputs = sampled_outputs(
         model, batches, samples=samples, chunk_size=chunk_size, generator=generator
     )
-    return likelihood.predictive(outputs)
+    with torch.no_grad():
+        return likelihood.predictive(outputs)
 
 
 def likelihood_of(model: nn.Module, given: Likelihood | None) -> Likelihood:
@@ -68,10 +70,54 @@ def likelihood_of(model: nn.Module, given: Likelihood | None) -> Likelihood:
     return own
 
 
+def evaluate(
+    model: nn.Module,
+    data: Any,
+    *,
+    samples: int = 32,
+    likelihood: Likelihood | None = None,
+    batch_size: int = 1024,
+    generator: torch.Generator | None = None,
+) -> dict[str, float]:
+    """Return how good a model's predictions are on data: NLL, accuracy, calibration error, ...
+
+    Args:
+        model: A variational model or a plain network.
+        data: A pair of tensors or arrays, a Dataset or a DataLoader, of inputs and targets.
+        samples: Number of functions.
+        likelihood: What the outputs mean; the model's own if left out.
+        batch_size: Examples in a pass.
+        generator: Source of randomness of the functions.
+
+    Returns:
+        For classes `nll`, `accuracy` and `ece`; for numbers `nll`, `rmse`, `crps`, `coverage_90`.
+    """
+    likelihood = likelihood_of(model, likelihood)
+    batches = Batches("data", data, _checks.positive_integer("batch_size", batch_size))
+    outputs, targets = outputs_and_targets(model, batches, samples=samples, generator=generator)
+    with torch.no_grad():
+        return likelihood.predictive(outputs).scores(targets)
+
+
+def outputs_and_targets(
+    model: nn.Module, data: Batches, *, samples: int, generator: torch.Generator | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the outputs of M functions (M, B, ...) and the targets, from one pass over data."""
+    targets: list[Tensor] = []
+
+    def inputs() -> Iterator[Any]:
+        for batch in data.epoch(seed=0, epoch=0):
+            targets.append(batch.targets)
+            yield batch.inputs
+
+    outputs = sampled_outputs(model, inputs(), samples=samples, generator=generator)
+    return outputs, torch.cat(targets).to(outputs.device)
+
+
 @torch.no_grad()
 def sampled_outputs(
     model: nn.Module,
-    batches: Iterable[Tensor],
+    batches: Iterable[Any],
     *,
     samples: int,
     chunk_size: int | None = None,
@@ -79,7 +125,8 @@ def sampled_outputs(
 ) -> Tensor:
     """Return the outputs of M functions for all inputs, (M, B, ...); M is 1 for a plain network."""
     samples = _checks.positive_integer("samples", samples)
-    training, device = model.training, _device(model)
+    modes = {module: module.training for module in model.modules()}
+    like = next(model.parameters(), torch.zeros(()))
     model.eval()
     try:
         weights = None
@@ -87,14 +134,15 @@ def sampled_outputs(
             weights = model.sample(samples, generator=generator)
         outputs = []
         for inputs in batches:
-            moved = inputs.to(device)
+            moved = to_model(inputs, like)
             if weights is None:
                 outputs.append(_tensor(model(moved))[None])
             else:
                 output = model(moved, weights=weights, chunk_size=chunk_size)
                 outputs.append(_tensor(output))
     finally:
-        model.train(training)
+        for module, training in modes.items():
+            module.training = training  # each its own: some may be frozen in eval mode
     if not sum(output.shape[1] for output in outputs):
         raise ValueError("inputs: there are no examples.")
     return torch.cat(outputs, dim=1)
@@ -105,11 +153,6 @@ def _tensor(output: Any) -> Tensor:
     if not isinstance(logits, Tensor):
         raise TypeError(f"predict: expected a tensor as output, received {type(output).__name__}.")
     return logits
-
-
-def _device(model: nn.Module) -> torch.device:
-    first = next(model.parameters(), None)
-    return torch.device("cpu") if first is None else first.device
 
 
 def _batches(inputs: Any, batch_size: int) -> Iterator[Tensor]:

@@ -31,6 +31,7 @@ VERSION = 1
 KEY = "tacit_model"
 COVARIANCES = (LowRank, FullRank, Diagonal, Kronecker, LowRankPlusDiagonal)
 NOISES = (GaussianNoise, Laplace, StudentT)
+LIKELIHOODS = (Categorical, Bernoulli, Gaussian, HeteroscedasticGaussian)
 
 
 def save(
@@ -146,35 +147,30 @@ def _build(given: Mapping[str, Any], known: tuple[type, ...]) -> Any:
 
 
 def _describe_likelihood(likelihood: Likelihood | None) -> dict[str, Any] | None:
-    match likelihood:
-        case None:
-            return None
-        case Categorical():
-            weights = likelihood.class_weights
-            return {
-                "kind": "Categorical",
-                "class_names": likelihood.class_names,
-                "class_weights": None if weights is None else weights.tolist(),
-                "label_smoothing": likelihood.label_smoothing,
-                "averaging": likelihood.averaging,
-                "scope": likelihood.scope,
-            }
-        case Bernoulli():
-            return {"kind": "Bernoulli", "averaging": likelihood.averaging}
-        case Gaussian():
-            return {"kind": "Gaussian", "learn": likelihood.log_scale.requires_grad}
-        case HeteroscedasticGaussian():
-            return {"kind": "HeteroscedasticGaussian"}
-        case _:
-            raise TypeError(f"save: {likelihood} can't be described in a file.")
+    kind = type(likelihood)
+    if likelihood is None:
+        return None
+    if kind not in LIKELIHOODS:
+        raise TypeError(f"save: {likelihood} can't be described in a file.")
+    settings: dict[str, Any] = {"kind": kind.__name__}
+    if isinstance(likelihood, Categorical):
+        weights = likelihood.class_weights
+        settings["class_names"] = likelihood.class_names
+        settings["class_weights"] = None if weights is None else weights.tolist()
+        settings["label_smoothing"] = likelihood.label_smoothing
+        settings["scope"] = likelihood.scope
+    if isinstance(likelihood, Categorical | Bernoulli):
+        settings["averaging"] = likelihood.averaging
+    if isinstance(likelihood, Gaussian):
+        settings["learn"] = likelihood.log_scale.requires_grad
+    return settings
 
 
 def _build_likelihood(given: Mapping[str, Any] | None) -> Likelihood | None:
     if given is None:
         return None
     settings = {name: value for name, value in given.items() if name not in ("kind", "scope")}
-    known = (Categorical, Bernoulli, Gaussian, HeteroscedasticGaussian)
-    likelihood: Likelihood = _build({"kind": given["kind"], **settings}, known)
+    likelihood: Likelihood = _build({"kind": given["kind"], **settings}, LIKELIHOODS)
     if isinstance(likelihood, Categorical):
         likelihood.scope = given["scope"]
     return likelihood

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.table import Table
 from torch import nn
 
+from tacit._console import print_table
 from tacit._names import join, matches
 from tacit.parametrization import Entry, Parametrization, Standard, group
 from tacit.variational import Variational
@@ -128,9 +128,7 @@ def describe(net: nn.Module, parametrization: Parametrization | None = None) -> 
         shape = "x".join(map(str, row.shape)) or "scalar"
         numbers = (f"{number:.4g}" for number in (row.std, row.sgd, row.adam))
         table.add_row(row.name, shape, row.role, str(row.fan_in), str(row.fan_out), *numbers)
-    console = Console()
-    # As wide as it needs to be: names that are cut don't tell which tensor is meant.
-    Console(width=max(console.width, console.measure(table).maximum)).print(table)
+    print_table(table)
     return rows
 
 

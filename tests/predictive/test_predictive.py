@@ -56,6 +56,10 @@ class TestClasses:
         assert_close(p[torch.tensor([2, 0])].probs, p.probs[[2, 0]])
         assert_close(p[p.confidence > 0].probs, p.probs)
         assert p[1].class_names == ("a", "b", "c")
+        assert len(list(p)) == 4  # iteration ends
+        assert len(p[np.int64(2)]) == 1
+        with pytest.raises(IndexError, match="there are 4 predictions, asked for number 4"):
+            p[4]
 
     def test_it_is_computed_once_and_frozen(self):
         p = ClassPredictive(randn(2, 4, 3))
@@ -169,8 +173,10 @@ class TestRegression:
                 p.quantile(bad)
             with pytest.raises(ValueError, match="between 0 and 1"):
                 p.interval(bad)
-        with pytest.raises(ValueError, match=r"targets: expected the shape \(3,\), received"):
-            p.crps(randn(3, 1))
+        assert_close(p.crps(randn(3)[:, None] * 0), p.crps(torch.zeros(3).double()))
+        for call in (p.crps, p.cdf, p.scores):
+            with pytest.raises(ValueError, match=r"targets: expected the shape \(3,\), received"):
+                call(randn(3, 2))
         with pytest.raises(ValueError, match="means and scales of the same shape"):
             RegressionPredictive(randn(2, 3), randn(2, 4))
 

@@ -53,7 +53,7 @@ class TestLearning:
         model, other = make_model(), make_model()
         fit(model, epochs=2, seed=3)
         optimizer = torch.optim.SGD(other.param_groups(0.05), lr=0.05, momentum=0.9)
-        torch.manual_seed(3 * 1_000_003)
+        torch.manual_seed((3 + 1) * 2_000_003)
         for epoch in range(2):
             generator = torch.Generator().manual_seed(3 * 1_000_003 + epoch)
             for rows in torch.randperm(96, generator=generator).split(16):
@@ -110,6 +110,48 @@ class TestLearning:
         history = tacit.fit(net, (X, Y), (X, Y), epochs=10, lr=0.1, likelihood=tacit.Categorical())
         assert history["accuracy"][-1] > 0.9
 
+    def test_a_likelihood_that_is_given_is_learned_and_kept(self, tmp_path):
+        y = 3 * torch.randn(96, 1, generator=torch.Generator().manual_seed(1))
+        likelihood, net = tacit.Gaussian(1.0), nn.Linear(4, 1)
+        fit(net, (X, y), likelihood=likelihood, epochs=30, lr=0.02, checkpoint=tmp_path)
+        assert likelihood.scale > 2
+        restored = tacit.Gaussian(1.0)
+        fit(nn.Linear(4, 1), (X, y), likelihood=restored, epochs=30, lr=0.02, checkpoint=tmp_path)
+        assert restored.scale.item() == likelihood.scale.item()
+        model = tacit.variational(nn.Linear(4, 1), rank=2)
+        fit(model, (X, y), likelihood=tacit.Gaussian(1.0), epochs=1)
+        assert tacit.predict(model, X).std.shape == (96, 1)
+        assert not tacit.predict(model, X).std.requires_grad
+
+    def test_arrays_in_double_precision_are_taken_as_they_come(self):
+        model = make_model()
+        fit(model, (X.double().numpy(), Y.int().numpy()), (X.double(), Y[:, None]))
+        assert tacit.evaluate(model, (X.double(), Y))["nll"] < 1
+        assert tacit.predict(model, X.double().numpy()).probs.dtype == torch.float32
+
+    def test_frozen_layers_stay_frozen(self):
+        net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+        model = tacit.variational(net, {"2": tacit.LowRank(2)}, likelihood=tacit.Categorical())
+        net[1].eval()
+        before = net[1].running_mean.clone()
+        fit(model, validation=(X, Y))
+        assert not net[1].training
+        assert model.training
+        assert_close(net[1].running_mean, before, rtol=0, atol=0)
+
+    def test_batch_norm_with_draws_and_a_short_last_batch(self):
+        net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+        model = tacit.variational(net, {"2": tacit.LowRank(2)}, likelihood=tacit.Categorical())
+        history = fit(model, (X[:41], Y[:41]), draws=8, batch_size=32)
+        assert math.isfinite(history["loss"][-1])
+        assert model.draws == 1
+
+    def test_the_callers_random_numbers_are_left_alone(self):
+        model = make_model()
+        before = torch.get_rng_state()
+        fit(model, epochs=1)
+        assert torch.equal(torch.get_rng_state(), before)
+
     @pytest.mark.parametrize("kind", [tacit.ELBO, tacit.GVI])
     def test_objectives(self, kind):
         torch.manual_seed(0)
@@ -155,8 +197,10 @@ class TestStopping:
         best = min(range(len(history)), key=history["nll"].__getitem__)
         assert history.stopped == "early stopping"
         assert len(history) == best + 1 + 3
-        again = fit(make_model(), (X[:20], Y[:20]), (X[20:], Y[20:]), epochs=best + 1, lr=0.1)
+        shorter = make_model()
+        again = fit(shorter, (X[:20], Y[:20]), (X[20:], Y[20:]), epochs=best + 1, lr=0.1)
         assert again["nll"][-1] == pytest.approx(history["nll"][best])
+        assert_close(weights(model), weights(shorter), rtol=0, atol=0)
 
     def test_a_callback_stops(self):
         history = fit(make_model(), epochs=9, callbacks=[lambda row, _: row["epoch"] == 2])
@@ -168,6 +212,10 @@ class TestStopping:
         before = weights(model)
         with pytest.raises(TrainingDivergedError, match="Try a smaller learning rate than 1e"):
             fit(model, lr=1e30)
+        assert_close(weights(model), before, rtol=0, atol=0)
+        # Also if the step that ruins the weights is the last of an epoch.
+        with pytest.raises(TrainingDivergedError, match="not finite|loss is"):
+            fit(model, lr=1e18, batch_size=96, epochs=9)
         assert_close(weights(model), before, rtol=0, atol=0)
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -191,6 +239,26 @@ class TestStopping:
         fit(whole, TensorDataset(X, Y))
         history = fit(rest, TensorDataset(X, Y), checkpoint=tmp_path)
         assert history.stopped == "epochs"
+        assert_close(weights(rest), weights(whole), rtol=0, atol=0)
+
+    def test_a_signal_in_the_last_step_of_an_epoch(self, tmp_path):
+        model, seen = make_model(), []
+
+        class Watched(torch.utils.data.Dataset):
+            def __len__(self):
+                return 96
+
+            def __getitem__(self, i):
+                seen.append(i)
+                if len(seen) == 96:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                return X[i], Y[i]
+
+        history = fit(model, Watched(), checkpoint=tmp_path)
+        assert (len(history), history.stopped) == (1, "interrupted")
+        whole, rest = make_model(), make_model()
+        fit(whole, TensorDataset(X, Y))
+        assert len(fit(rest, TensorDataset(X, Y), checkpoint=tmp_path)) == 3
         assert_close(weights(rest), weights(whole), rtol=0, atol=0)
 
     def test_outside_the_main_thread(self):
@@ -277,7 +345,53 @@ class TestCheckpoints:
         fit(make_model(), epochs=1, checkpoint=tmp_path)
         with pytest.raises(ValueError, match=r"it had lr 0.05, now 0.1; seed 0, now 1"):
             fit(make_model(), epochs=1, checkpoint=tmp_path, lr=0.1, seed=1)
-        fit(make_model(), epochs=1, checkpoint=tmp_path, lr=0.1, resume="never")
+        new, again = make_model(), make_model()
+        fit(make_model(), epochs=5, checkpoint=tmp_path)
+        fit(new, epochs=2, checkpoint=tmp_path, lr=0.1, resume="never")
+        assert len(fit(again, epochs=2, checkpoint=tmp_path, lr=0.1)) == 2
+        assert_close(weights(again), weights(new), rtol=0, atol=0)
+
+    def test_with_another_objective_or_schedule(self, tmp_path):
+        def model():
+            torch.manual_seed(0)
+            net = nn.Linear(4, 2)
+            return tacit.variational(net, {"": tacit.Diagonal()}, likelihood=tacit.Categorical())
+
+        first = model()
+        fit(first, epochs=1, checkpoint=tmp_path, objective=tacit.GVI(first.prior(), 1.0))
+        again = model()
+        history = fit(again, epochs=2, checkpoint=tmp_path, objective=tacit.GVI(again.prior(), 1.0))
+        assert len(history) == 2
+        moved = again.prior()
+        for change in ({"objective": tacit.GVI(moved, 1.0)}, {"schedule": "cosine"}, {}):
+            with pytest.raises(ValueError, match="is of another run: it had"):
+                fit(model(), epochs=3, checkpoint=tmp_path, **change)
+
+    def test_longer_than_a_schedule_was_made_for(self, tmp_path):
+        fit(make_model(), epochs=2, checkpoint=tmp_path, schedule="cosine")
+        with pytest.raises(ValueError, match="it had epochs 2, now 4"):
+            fit(make_model(), epochs=4, checkpoint=tmp_path, schedule="cosine")
+
+    def test_a_loader_with_a_generator_of_its_own(self, tmp_path):
+        def data():
+            generator = torch.Generator().manual_seed(7)
+            return DataLoader(TensorDataset(X, Y), 16, shuffle=True, generator=generator)
+
+        whole, parts = make_model(), make_model()
+        fit(whole, data(), epochs=4)
+        fit(make_model(), data(), epochs=2, checkpoint=tmp_path)
+        fit(parts, data(), epochs=4, checkpoint=tmp_path)
+        assert_close(weights(parts), weights(whole), rtol=0, atol=0)
+
+    def test_persistent_workers_are_refused(self, tmp_path):
+        loader = DataLoader(TensorDataset(X, Y), 16, num_workers=1, persistent_workers=True)
+        with pytest.raises(ValueError, match="persistent_workers=True keep random states"):
+            fit(make_model(), loader, checkpoint=tmp_path)
+
+    def test_what_a_killed_write_left_is_removed(self, tmp_path):
+        (tmp_path / ".step-000000000006.safetensors.1").write_bytes(b"half")
+        fit(make_model(), epochs=1, checkpoint=tmp_path)
+        assert [path.name for path in tmp_path.iterdir()] == ["step-000000000006.safetensors"]
 
     def test_of_another_model(self, tmp_path):
         fit(make_model(), epochs=1, checkpoint=tmp_path)
@@ -316,11 +430,25 @@ class TestBadInput:
             ({"resume": "yes"}, ValueError, "resume: expected auto or never"),
             ({"train": (X, Y + 1)}, ValueError, "label 2 is out of range"),
             ({"train": (X, Y.float())}, TypeError, "expected integer labels"),
+            ({"train": (X * math.nan, Y)}, ValueError, "train: some inputs are not finite"),
+            ({"early_stopping": 0, "validation": (X, Y)}, ValueError, "early_stopping: expected"),
+            ({"seed": None}, ValueError, "seed: expected an integer"),
+            ({"samples": 2, "draws": 2}, ValueError, "samples and draws exclude each other"),
+            (
+                {"train": DataLoader(TensorDataset(X, Y), 128, drop_last=True)},
+                ValueError,
+                "train: 96 examples make no batch",
+            ),
+            ({"likelihood": tacit.Categorical()}, ValueError, "the model has one of its own"),
         ],
     )
     def test_is_told_at_the_door(self, change, error, match):
         with pytest.raises(error, match=match):
             fit(make_model(), **change)
+
+    def test_what_a_plain_network_has_no_use_for(self):
+        with pytest.raises(ValueError, match="samples, draws and objective are for variational"):
+            fit(nn.Linear(4, 2), likelihood=tacit.Categorical(), draws=4)
 
     def test_no_likelihood(self):
         with pytest.raises(ValueError, match="likelihood: the model has none"):

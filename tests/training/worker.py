@@ -1,4 +1,4 @@
-"""A small training run in a process of its own: python worker.py FOLDER OUT EPOCHS KIND."""
+"""A small training run in a process of its own: FOLDER OUT EPOCHS KIND DELAY BATCH_SIZE."""
 
 import sys
 import time
@@ -27,7 +27,7 @@ class Slow(torch.utils.data.Dataset):
         return self.x[i], self.y[i]
 
 
-def main(folder, out, epochs, kind, delay="0"):
+def main(folder, out, epochs, kind, delay="0", batch_size="16"):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
     likelihood = tacit.Categorical()
@@ -40,7 +40,7 @@ def main(folder, out, epochs, kind, delay="0"):
         Slow(float(delay)),
         epochs=int(epochs),
         lr=0.05,
-        batch_size=16,
+        batch_size=int(batch_size),
         accelerator="cpu",
         likelihood=likelihood,
         checkpoint=None if folder == "-" else Path(folder),

@@ -18,12 +18,14 @@ class Likelihood(nn.Module, ABC):
     """
 
     @abstractmethod
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def loss(self, outputs: Tensor, targets: Tensor, *, samples: bool | None = None) -> Tensor:
         """Return the mean negative log-likelihood over examples and samples.
 
         Args:
             outputs: (B, ...) or (M, B, ...).
             targets: As the likelihood says, B of them.
+            samples: Whether the first dimension of the outputs are samples; if left out, it is
+                concluded from the shapes.
 
         Raises:
             ValueError: If shapes don't fit, or targets are not possible.
@@ -38,28 +40,36 @@ class Likelihood(nn.Module, ABC):
         return self.loss(outputs, targets)
 
 
-def drop_last(targets: Tensor, outputs: Tensor, event: int) -> Tensor:
-    """Return targets of shape (B, 1) as (B,) where the outputs say that one number is expected.
+def aligned(
+    name: str, outputs: Tensor, targets: Tensor, *, event: int, samples: bool | None
+) -> tuple[Tensor, Tensor]:
+    """Return outputs and targets such that targets.shape is the end of the outputs' leading shape.
+
+    A last dimension of 1 that only one of them has is dropped: one number per example may be (B,)
+    or (B, 1). Nothing else is made to fit, and nothing is broadcast but over samples.
 
     Args:
-        targets: The targets.
-        outputs: The outputs, with or without a sample dimension.
-        event: Dimensions of an output that the target doesn't have: 1 where outputs are logits of
-            classes.
+        name: Of the likelihood, for the error message.
+        outputs: (B, ...) or (M, B, ...).
+        targets: B of them.
+        event: Dimensions of an output that a target doesn't have: 1 for logits of classes.
+        samples: Whether the outputs have a sample dimension; None: from the shapes.
+
+    Raises:
+        ValueError: If they don't fit.
     """
-    lead = outputs.shape[: outputs.ndim - event]
-    plain = targets.shape in (lead, lead[1:])
-    if not plain and targets.ndim > 1 and targets.shape[-1] == 1:
-        return targets[..., 0]
-    return targets
-
-
-def check_shapes(name: str, outputs: Tensor, targets: Tensor, event: int) -> None:
-    """Raise ValueError unless outputs are (*targets.shape, *event) with or without samples."""
-    lead = outputs.shape[: outputs.ndim - event]
-    if targets.shape not in (lead, lead[1:]):
-        raise ValueError(
-            f"{name}: outputs of shape {tuple(outputs.shape)} and targets of shape "
-            f"{tuple(targets.shape)} don't fit. Expected targets of shape {tuple(lead)}, or "
-            f"{tuple(lead[1:])} if the first dimension of the outputs are samples."
-        )
+    choices = [(outputs, targets)]
+    if targets.ndim > 1 and targets.shape[-1] == 1:
+        choices.append((outputs, targets[..., 0]))
+    if not event and outputs.ndim > 1 and outputs.shape[-1] == 1:
+        choices.append((outputs[..., 0], targets))
+    for out, target in choices:
+        lead = out.shape[: out.ndim - event]
+        plain, sampled = target.shape == lead, target.shape == lead[1:]
+        if target.ndim and ((plain and samples is not True) or (sampled and samples is not False)):
+            return out, target
+    raise ValueError(
+        f"{name}: outputs of shape {tuple(outputs.shape)} and targets of shape "
+        f"{tuple(targets.shape)} don't fit. Expected one target for each output"
+        + (" (of each sample)." if samples else ".")
+    )

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tacit import _checks
-from tacit.likelihood.base import Likelihood, check_shapes, drop_last
+from tacit.likelihood.base import Likelihood, aligned
 from tacit.predictive import Averaging, BinaryPredictive
 
 
@@ -33,9 +33,8 @@ class Bernoulli(Likelihood):
         self.averaging: Averaging = averaging
         self.register_buffer("temperature", torch.ones(()))
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        outputs, targets = one_number(outputs, targets)
-        check_shapes("Bernoulli", outputs, targets, event=0)
+    def loss(self, outputs: Tensor, targets: Tensor, *, samples: bool | None = None) -> Tensor:
+        outputs, targets = aligned("Bernoulli", outputs, targets, event=0, samples=samples)
         if targets.device.type == "cpu" and targets.numel():
             low, high = targets.min().item(), targets.max().item()
             if low < 0 or high > 1:
@@ -56,10 +55,3 @@ class Bernoulli(Likelihood):
 
     def extra_repr(self) -> str:
         return f"temperature={self.temperature.item():.4g}"
-
-
-def one_number(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Return outputs and targets without a last dimension of 1 that only one of them has."""
-    if targets.ndim == 1 and outputs.ndim > 1 and outputs.shape[-1] == 1:
-        return outputs[..., 0], targets
-    return outputs, drop_last(targets, outputs, event=0)

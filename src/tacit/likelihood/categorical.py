@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tacit import _checks
-from tacit.likelihood.base import Likelihood, check_shapes, drop_last
+from tacit.likelihood.base import Likelihood, aligned
 from tacit.predictive import Averaging, ClassPredictive
 
 Scope = Literal["logits", "mean"]
@@ -66,11 +66,14 @@ class Categorical(Likelihood):
         self.register_buffer("class_weights", weights)
         self.register_buffer("temperature", torch.ones(()))
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        targets = drop_last(targets, outputs, event=1)
-        check_shapes("Categorical", outputs, targets, event=1)
-        self._check_labels(targets, outputs.shape[-1])
+    def loss(self, outputs: Tensor, targets: Tensor, *, samples: bool | None = None) -> Tensor:
+        outputs, targets = aligned("Categorical", outputs, targets, event=1, samples=samples)
+        check_labels(targets, outputs.shape[-1])
         weights = self.class_weights
+        if weights is not None and len(weights) != outputs.shape[-1]:
+            raise ValueError(
+                f"class_weights: expected {outputs.shape[-1]}, received {len(weights)}."
+            )
         return F.cross_entropy(
             outputs.flatten(0, -2),
             targets.long().expand(outputs.shape[:-1]).flatten(),
@@ -103,21 +106,23 @@ class Categorical(Likelihood):
         self.temperature.fill_(_checks.positive_number("temperature", temperature))
         self.scope = scope
 
-    def _check_labels(self, targets: Tensor, classes: int) -> None:
-        if targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool:
-            raise TypeError(
-                f"Categorical: expected integer labels from 0 to {classes - 1}, received "
-                f"{targets.dtype}."
-            )
-        # On an accelerator it would make the processor wait; there torch's own assertion stands.
-        if targets.device.type == "cpu" and targets.numel():
-            low, high = targets.min().item(), targets.max().item()
-            if low < 0 or high >= classes:
-                wrong = low if low < 0 else high
-                raise ValueError(
-                    f"Categorical: label {wrong} is out of range: the network has {classes} "
-                    f"outputs, so labels go from 0 to {classes - 1}."
-                )
-
     def extra_repr(self) -> str:
         return f"temperature={self.temperature.item():.4g}"
+
+
+def check_labels(targets: Tensor, classes: int) -> None:
+    """Raise an error unless targets are integers from 0 to `classes` - 1."""
+    if targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool:
+        raise TypeError(
+            f"Categorical: expected integer labels from 0 to {classes - 1}, received "
+            f"{targets.dtype}."
+        )
+    # On an accelerator it would make the processor wait; there torch's own assertion stands.
+    if targets.device.type == "cpu" and targets.numel():
+        low, high = targets.min().item(), targets.max().item()
+        if low < 0 or high >= classes:
+            wrong = low if low < 0 else high
+            raise ValueError(
+                f"Categorical: label {wrong} is out of range: the network has {classes} "
+                f"outputs, so labels go from 0 to {classes - 1}."
+            )

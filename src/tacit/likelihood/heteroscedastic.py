@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tacit.likelihood.base import Likelihood, check_shapes
-from tacit.likelihood.bernoulli import one_number
+from tacit.likelihood.base import Likelihood, aligned
 from tacit.predictive import RegressionPredictive
 
 SMALLEST = 1e-4  # scale: keeps the likelihood bounded where the noise vanishes
@@ -28,11 +27,10 @@ class HeteroscedasticGaussian(Likelihood):
         (torch.Size([2, 3]), torch.Size([2, 3]))
     """
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def loss(self, outputs: Tensor, targets: Tensor, *, samples: bool | None = None) -> Tensor:
         mean, scale = self._parts(outputs)
-        if targets.ndim == 1:
-            mean, scale = (one_number(part, targets)[0] for part in (mean, scale))
-        check_shapes("HeteroscedasticGaussian", mean, targets, event=0)
+        mean, targets = aligned(type(self).__name__, mean, targets, event=0, samples=samples)
+        scale = scale.reshape(mean.shape)
         z = (targets - mean) / scale
         return (z.square() / 2 + scale.log()).mean() + 0.5 * math.log(2 * math.pi)
 

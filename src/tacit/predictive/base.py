@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
+import torch
 from torch import Tensor
 
 Self = TypeVar("Self", bound="Predictive")
@@ -31,7 +33,10 @@ class Predictive(ABC):
 
     def to_numpy(self) -> dict[str, Any]:
         """Return the quantities as arrays with B rows, by name."""
-        return {name: getattr(self, name).detach().cpu().numpy() for name in self.columns}
+        found = {name: getattr(self, name).detach().cpu() for name in self.columns}
+        # NumPy has no bfloat16.
+        half = (torch.bfloat16, torch.float16)
+        return {n: (t.float() if t.dtype in half else t).numpy() for n, t in found.items()}
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with one row per example; quantities of several columns split.
@@ -52,11 +57,15 @@ class Predictive(ABC):
         return None
 
 
-def rows(index: int | slice | Tensor) -> slice | Tensor:
-    """Return an index that keeps the batch dimension."""
-    if not isinstance(index, int):
-        return index
-    return slice(index, index + 1 or None)
+def rows(index: Any, size: int) -> Any:
+    """Return an index that keeps the batch dimension, if there are such rows."""
+    try:
+        number = operator.index(index)
+    except TypeError:
+        return index  # a slice, a mask or several numbers
+    if not -size <= number < size:
+        raise IndexError(f"there are {size} predictions, asked for number {number}.")
+    return slice(number, number + 1 or None)
 
 
 def _split(arrays: Mapping[str, Any], labels: list[str] | None) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class BinaryPredictive(Predictive):
         return self.logits.shape[1]
 
     def __getitem__(self, index: int | slice | Tensor) -> BinaryPredictive:
-        return replace(self, logits=self.logits[:, rows(index)])
+        return replace(self, logits=self.logits[:, rows(index, len(self))])
 
     @cached_property
     def _two_classes(self) -> ClassPredictive:

@@ -83,7 +83,7 @@ class ClassPredictive(Predictive):
         return self.logits.shape[1]
 
     def __getitem__(self, index: int | slice | Tensor) -> ClassPredictive:
-        return replace(self, logits=self.logits[:, rows(index)])
+        return replace(self, logits=self.logits[:, rows(index, len(self))])
 
     @cached_property
     def log_probs(self) -> Tensor:

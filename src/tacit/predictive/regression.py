@@ -40,7 +40,7 @@ class RegressionPredictive(Predictive):
         return self.means.shape[1]
 
     def __getitem__(self, index: int | slice | Tensor) -> RegressionPredictive:
-        kept = rows(index)
+        kept = rows(index, len(self))
         return replace(self, means=self.means[:, kept], scales=self.scales[:, kept])
 
     @cached_property
@@ -71,6 +71,7 @@ class RegressionPredictive(Predictive):
 
     def cdf(self, values: Tensor) -> Tensor:
         """Return the probability of at most `values`, (B, ...)."""
+        values = self._aligned(values)
         # Without noise a function's distribution is a step at its prediction.
         z = (values - self.means) / self.scales.clamp_min(torch.finfo(self.means.dtype).tiny)
         probability: Tensor = torch.special.ndtr(z).mean(0)
@@ -122,7 +123,7 @@ class RegressionPredictive(Predictive):
 
     def scores(self, targets: Tensor) -> dict[str, float]:
         """Return NLL, root mean squared error, CRPS and the coverage of the 90 % interval."""
-        targets = targets.reshape(self.mean.shape)
+        targets = self._aligned(targets)
         return {
             "nll": -self.log_prob(targets).mean().item(),
             "rmse": (self.mean - targets).square().mean().sqrt().item(),
@@ -131,6 +132,12 @@ class RegressionPredictive(Predictive):
         }
 
     def _aligned(self, targets: Tensor) -> Tensor:
+        """Return targets of the predictions' shape; (B,) and (B, 1) are the same."""
+        expected = self.means.shape[1:]
+        if expected in (targets.shape[:-1], (*targets.shape, 1)) and 1 in (
+            targets.shape[-1], expected[-1],
+        ):  # fmt: skip
+            return targets.reshape(expected)
         if targets.shape != self.means.shape[1:]:
             raise ValueError(
                 f"targets: expected the shape {tuple(self.means.shape[1:])}, received "

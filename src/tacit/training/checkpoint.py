@@ -33,10 +33,16 @@ class Checkpoint:
     data: Mapping[str, Any]
 
 
-def write(folder: Path, step: int, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint and forget the oldest ones.
+def write(folder: Path, step: int, checkpoint: Checkpoint, *, alone: bool = False) -> Path:
+    """Write a checkpoint, and then forget older ones.
 
     If the disk is full, what was there stays, and the error says so.
+
+    Args:
+        folder: Where to.
+        step: Number of steps done.
+        checkpoint: What to write.
+        alone: Whether it is the first of a new run: all others are then of an old one.
     """
     path = folder / f"step-{step:012d}.safetensors"
     temporary = folder / f".{path.name}.{os.getpid()}"
@@ -49,9 +55,17 @@ def write(folder: Path, step: int, checkpoint: Checkpoint) -> Path:
     except (OSError, SafetensorError) as error:
         temporary.unlink(missing_ok=True)
         raise OSError(f"checkpoint: {path} could not be written: {error}") from error
-    for old in _found(folder)[KEPT:]:
+    others = [other for other in _found(folder) if other != path]
+    older = [other for other in others if other.name < path.name]
+    for old in others if alone else older[KEPT - 1 :]:
         old.unlink(missing_ok=True)
     return path
+
+
+def clean(folder: Path) -> None:
+    """Remove what a killed process left half written."""
+    for path in folder.glob(".step-*"):
+        path.unlink(missing_ok=True)
 
 
 def read_newest(folder: Path) -> Checkpoint | None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+import torch
 from lightning_fabric import Fabric
+from rich.console import Console
 from torch import Tensor, nn
 
 from tacit import _checks
-from tacit.batches import Batches, to_device
+from tacit.batches import Batch, Batches, to_model
 from tacit.likelihood import Likelihood
 from tacit.objective import ExpectedLoss, Objective
 from tacit.optimizers import make_optimizer
@@ -30,7 +33,7 @@ Callback: TypeAlias = Callable[[dict[str, float], nn.Module], bool | None]
 
 
 class TrainingDivergedError(RuntimeError):
-    """The loss was not finite. The model is back at the beginning of the epoch."""
+    """The loss was not finite. The model is back where the epoch with the smallest loss began."""
 
 
 def fit(
@@ -78,9 +81,9 @@ def fit(
         batch_size: Examples in a step, over all processes together; a DataLoader has its own.
         samples: Functions drawn in a step, each for the whole batch.
         draws: Draws of the weights in a step, each for a part of the batch: less noise at the cost
-            of one. 1 leaves it to the model.
+            of one. 1 leaves it to the model. Not together with `samples`.
         objective: `tacit.ExpectedLoss()` if left out; or `tacit.ELBO`, `tacit.GVI`.
-        likelihood: The model's own if left out.
+        likelihood: The model's own if left out; a model without one has it from then on.
         parametrization: Learning rates of a plain network; a variational model has its own.
         schedule: How the learning rate changes: "cosine" to 0, or a function from the part of
             training done (0 to 1) to a factor.
@@ -90,7 +93,8 @@ def fit(
         strategy: Fabric's: "auto", "ddp" and others.
         early_stopping: Stop after this many epochs without a better validation NLL, and go back to
             the best.
-        seed: Of data order and draws.
+        seed: Of data order and draws. Torch's generator is left as it was; those of NumPy and
+            Python, which datasets may draw from, are seeded.
         checkpoint: Folder for checkpoints, one per epoch, the newest two kept.
         resume: "auto" goes on from the newest checkpoint if there is one, "never" starts anew.
         progress: Whether to show progress; quiet where the output is not a terminal.
@@ -112,10 +116,16 @@ def fit(
         >>> len(history), history["accuracy"][-1] > 0.8
         (10, True)
     """
-    if early_stopping is not None and validation is None:
-        raise ValueError("early_stopping needs validation data.")
+    if early_stopping is not None:
+        _checks.positive_integer("early_stopping", early_stopping)
+        if validation is None:
+            raise ValueError("early_stopping needs validation data.")
     if resume not in ("auto", "never"):
         raise ValueError(f"resume: expected auto or never, received {resume!r}.")
+    if not isinstance(seed, int) or not 0 <= seed < 2**40:
+        raise ValueError(f"seed: expected an integer from 0 to 2^40, received {seed!r}.")
+    likelihood = _adopt(model, likelihood_of(model, likelihood))
+    _check_randomness(model, samples, draws, objective)
     settings = Settings(
         epochs=_checks.positive_integer("epochs", epochs),
         lr=_checks.positive_number("lr", lr),
@@ -123,71 +133,74 @@ def fit(
         momentum=momentum,
         weight_decay=weight_decay,
         batch_size=_checks.positive_integer("batch_size", batch_size),
-        samples=_checks.positive_integer("samples", samples),
-        draws=_checks.positive_integer("draws", draws),
+        samples=samples,
+        draws=draws if draws > 1 else getattr(model, "draws", 1),
         precision=precision,
         seed=seed,
+        schedule=schedule if isinstance(schedule, str) else "own" if schedule else "constant",
+        objective=(objective or ExpectedLoss()).fingerprint(),
+        early_stopping=early_stopping,
     )
-    fabric = _fabric(accelerator, devices, strategy, precision)
-    data = Batches(
-        "train", train, batch_size, shuffle=True, rank=fabric.global_rank, parts=fabric.world_size
-    )
-    held_out = None if validation is None else Batches("validation", validation, 1024)
-    extra = {"momentum": momentum} if optimizer.lower() == "sgd" else {}
-    stepper = make_optimizer(
-        model, lr, optimizer, parametrization=parametrization, weight_decay=weight_decay, **extra
-    )
-    run = Run(fabric, model, stepper, likelihood_of(model, likelihood), settings, data, checkpoint)
-    if resume == "auto":
-        run.restore()
     factor = _schedule(schedule)
-    loss_of = _loss(run, objective or ExpectedLoss(), data.size)
-    with stop_requests() as stop, shown(run, progress and fabric.is_global_zero) as show:
-        while not run.finished:
-            row = _epoch(run, loss_of, factor, stop, show)
-            if row is None:
-                run.history.stopped = "interrupted"
+    with torch.random.fork_rng():
+        fabric = _fabric(accelerator, devices, strategy, precision)
+        rank, parts = fabric.global_rank, fabric.world_size
+        data = Batches("train", train, batch_size, shuffle=True, rank=rank, parts=parts)
+        held_out = None if validation is None else Batches("validation", validation, batch_size)
+        _check_exact(data, checkpoint)
+        extra = {"momentum": momentum} if optimizer.lower() == "sgd" else {}
+        stepper = make_optimizer(
+            model, lr, optimizer,
+            parametrization=parametrization, weight_decay=weight_decay, **extra,
+        )  # fmt: skip
+        _add_likelihood(stepper, model, likelihood, lr, parts)
+        run = Run(fabric, model, stepper, likelihood, settings, data, checkpoint)
+        shows = progress and fabric.is_global_zero
+        if resume == "auto" and run.restore() and shows:
+            Console(stderr=True).print(f"going on from step {run.step} in {checkpoint}")
+        loss_of = _loss(run, objective or ExpectedLoss(), data.size)
+        with stop_requests() as stop, shown(run, shows) as show, _drawing(model, settings.draws):
+            while not run.finished:
+                row = _epoch(run, loss_of, factor, stop, show)
+                if row is not None:
+                    if held_out is not None:
+                        row.update(run.evaluate(held_out))
+                    run.end_epoch(row)
+                    if run.any_process(any([bool(c(row, model)) for c in callbacks])):  # noqa: C419
+                        run.history.stopped = "callback"
+                if row is None or (not run.finished and run.any_process(stop())):
+                    run.history.stopped = "interrupted"
                 run.save()
-                break
-            if held_out is not None:
-                row.update(run.evaluate(held_out))
-            run.end_epoch(row, early_stopping)
-            for callback in callbacks:
-                if callback(row, model):
-                    run.history.stopped = "callback"
-            run.save()
-    run.use_best(early_stopping)
+        run.use_best()
     return run.history
 
 
 def _epoch(
     run: Run,
-    loss_of: Callable[[Any, Tensor], Tensor],
+    loss_of: Callable[[Batch], Tensor],
     factor: Callable[[float], float],
     stop: Callable[[], bool],
     show: Callable[[float], None],
 ) -> dict[str, float] | None:
-    """Train for the rest of an epoch; return its numbers, or None if asked to stop."""
+    """Train for the rest of an epoch; return its numbers, or None if asked to stop within it."""
     start = time.perf_counter()
     run.begin_epoch()
-    for inputs, targets in run.batches():
+    lr = run.set_learning_rate(factor)
+    for batch in run.batches():
         lr = run.set_learning_rate(factor)
-        loss = loss_of(to_device(inputs, run.device), to_device(targets, run.device))
+        loss = loss_of(batch)
         value = loss.item()
-        if not math.isfinite(value):
-            run.back_to_epoch_start()
-            raise TrainingDivergedError(
-                f"The loss is {value} in epoch {run.epoch + 1}, step {run.step}. Try a smaller "
-                f"learning rate than {lr:g}, or more draws. The model is as it was at the "
-                "beginning of the epoch."
-            )
+        if run.any_process(not math.isfinite(value)):
+            _diverged(run, f"The loss is {value} in epoch {run.epoch + 1}, step {run.step}", lr)
         run.optimizer.zero_grad()
-        run.fabric.backward(loss)
+        run.fabric.backward(loss * batch.weight)
         run.optimizer.step()
         run.end_step(value)
         show(value)
-        if run.any_process(stop()):
+        if run.done < len(run.data) and run.any_process(stop()):
             return None
+    if not run.finite:
+        _diverged(run, f"A parameter is not finite after epoch {run.epoch + 1}", lr)
     return {
         "epoch": run.epoch + 1,
         "loss": run.mean_loss,
@@ -196,29 +209,85 @@ def _epoch(
     }
 
 
-def _loss(run: Run, objective: Objective, size: int) -> Callable[[Any, Tensor], Tensor]:
-    """Return the function from a batch to what is minimised."""
-    settings, raw = run.settings, run.raw
-    keywords: dict[str, int] = {}
-    if isinstance(raw, Variational):
-        if settings.samples > 1:
-            keywords = {"samples": settings.samples}
-        elif settings.draws > 1:
-            keywords = {"draws": settings.draws}
+def _diverged(run: Run, what: str, lr: float) -> None:
+    run.back_to_good()
+    raise TrainingDivergedError(
+        f"{what}. Try a smaller learning rate than {lr:g}, or more draws. The model is as it was "
+        "at the beginning of the epoch with the smallest loss."
+    )
 
-    def loss(inputs: Any, targets: Tensor) -> Tensor:
-        outputs = run.model(inputs, **_fitting(keywords, targets))
-        value = run.likelihood.loss(getattr(outputs, "logits", outputs), targets)
+
+def _adopt(model: nn.Module, likelihood: Likelihood) -> Likelihood:
+    """Return the likelihood; a variational model without one has it from now on."""
+    if isinstance(model, Variational):
+        if model.likelihood is None:
+            model.likelihood = likelihood
+        elif model.likelihood is not likelihood:
+            raise ValueError("likelihood: the model has one of its own; leave it out.")
+    return likelihood
+
+
+def _add_likelihood(
+    optimizer: torch.optim.Optimizer,
+    model: nn.Module,
+    likelihood: Likelihood,
+    lr: float,
+    processes: int,
+) -> None:
+    """Train the parameters of a plain network's likelihood too."""
+    own = {id(parameter) for parameter in model.parameters()}
+    learned = [p for p in likelihood.parameters() if p.requires_grad and id(p) not in own]
+    if learned and processes > 1:
+        raise ValueError("likelihood: with several processes its parameters can't be learned.")
+    if learned:
+        optimizer.add_param_group({"params": learned, "lr": lr, "name": "likelihood x1"})
+
+
+def _check_randomness(
+    model: nn.Module, samples: int, draws: int, objective: Objective | None
+) -> None:
+    _checks.positive_integer("samples", samples)
+    _checks.positive_integer("draws", draws)
+    if samples > 1 and draws > 1:
+        raise ValueError("samples and draws exclude each other: choose one.")
+    if not isinstance(model, Variational) and (samples > 1 or draws > 1 or objective is not None):
+        raise ValueError("samples, draws and objective are for variational models.")
+
+
+def _check_exact(data: Batches, checkpoint: str | Path | None) -> None:
+    loader = data.loader
+    if checkpoint is not None and loader is not None and loader.persistent_workers:
+        raise ValueError(
+            "train: the workers of a DataLoader with persistent_workers=True keep random states "
+            "that a checkpoint can't hold; turn it off to be able to resume."
+        )
+
+
+@contextmanager
+def _drawing(model: nn.Module, draws: int) -> Iterator[None]:
+    """Let the model make this many draws, as if it had been given to `variational`."""
+    if not isinstance(model, Variational):
+        yield
+        return
+    before, model.draws = model.draws, draws
+    try:
+        yield
+    finally:
+        model.draws = before
+
+
+def _loss(run: Run, objective: Objective, size: int) -> Callable[[Batch], Tensor]:
+    """Return the function from a batch to what is minimised."""
+    raw, many = run.raw, run.settings.samples > 1
+    keywords = {"samples": run.settings.samples} if many else {}
+
+    def loss(batch: Batch) -> Tensor:
+        outputs = run.model(to_model(batch.inputs, run.like), **keywords)
+        outputs = getattr(outputs, "logits", outputs)
+        value = run.likelihood.loss(outputs, batch.targets.to(run.device), samples=many)
         return objective(value, raw, data_size=size) if isinstance(raw, Variational) else value
 
     return loss
-
-
-def _fitting(keywords: dict[str, int], targets: Tensor) -> dict[str, int]:
-    """Return the keywords with at most one draw per example: a last batch may be short."""
-    if "draws" not in keywords:
-        return keywords
-    return {"draws": min(keywords["draws"], len(targets))}
 
 
 def _schedule(schedule: Schedule) -> Callable[[float], float]:

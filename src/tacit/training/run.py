@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from tacit.batches import Batches
+from tacit.batches import Batch, Batches
 from tacit.likelihood import Likelihood
-from tacit.prediction import sampled_outputs
+from tacit.prediction import outputs_and_targets
 from tacit.training import checkpoint as files
 from tacit.training.checkpoint import Checkpoint
 from tacit.training.history import History
@@ -35,6 +38,9 @@ class Settings:
     draws: int
     precision: str
     seed: int
+    schedule: str
+    objective: str
+    early_stopping: int | None
 
 
 class Run:
@@ -61,22 +67,33 @@ class Run:
         folder: str | Path | None,
     ) -> None:
         self.fabric, self.raw, self.settings, self.data = fabric, model, settings, data
-        self.likelihood = likelihood
+        # What is frozen in eval mode, batch norm for instance, stays so.
+        self._frozen = [m for m in model.modules() if model.training and not m.training]
         wrapped: Any = fabric.setup(model, optimizer)
         self.model, self.optimizer = wrapped
-        self.likelihood.to(self.device)
+        self.likelihood = likelihood.to(self.device)
+        self._parts: dict[str, nn.Module] = {"model": model}
+        if all(likelihood is not part for part in model.modules()):
+            self._parts["likelihood"] = likelihood
         for group in self.optimizer.param_groups:
             group["initial_lr"] = group["lr"]
         self.folder = None if folder is None else Path(folder)
-        if self.folder is not None:
+        if self.folder is not None and fabric.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
+            files.clean(self.folder)
+        fabric.barrier()
         self.epoch, self.done, self.loss_sum = 0, 0, 0.0  # done: steps within the epoch
         self.history = History()
         self.best: dict[str, Tensor] = {}
         self._epoch_start: dict[str, Tensor] = {}
+        self._good: dict[str, Tensor] = {}  # where the epoch with the smallest loss began
+        self._smallest = math.inf
         self._saved_random: Checkpoint | None = None
-        # Every process has noise of its own.
-        torch.manual_seed(settings.seed * 1_000_003 + fabric.global_rank)
+        self._alone = True  # until a checkpoint is read or written
+        # Every process has noise of its own; data have an order of their own (see Batches).
+        random.seed(settings.seed)
+        np.random.seed(settings.seed % 2**32)
+        torch.manual_seed((settings.seed + 1) * 2_000_003 + fabric.global_rank)
 
     @property
     def device(self) -> torch.device:
@@ -103,12 +120,20 @@ class Run:
         """Whether training has ended."""
         return self.epoch >= self.settings.epochs or self.history.stopped != "epochs"
 
+    @property
+    def like(self) -> Tensor:
+        """One of the model's parameters: it has their device and precision."""
+        return next(self.raw.parameters())
+
     def begin_epoch(self) -> None:
         """Remember where the epoch began."""
         self.raw.train()
-        self._epoch_start = self._copy_of_model()
+        for module in self._frozen:
+            module.training = False
+        self._epoch_start = self._state()
+        self._good = self._good or self._epoch_start
 
-    def batches(self) -> Iterator[tuple[Any, Any]]:
+    def batches(self) -> Iterator[Batch]:
         """Return the batches of the epoch that are left."""
         saved, self._saved_random = self._saved_random, None
         if saved is not None:
@@ -131,27 +156,38 @@ class Run:
         self.done += 1
         self.loss_sum += loss
 
-    def end_epoch(self, row: dict[str, float], early_stopping: int | None) -> None:
+    def end_epoch(self, row: dict[str, float]) -> None:
         """Add an epoch to the history, and keep the best model if training may stop early."""
         self.history.epochs.append(row)
+        if row["loss"] < self._smallest:
+            self._smallest, self._good = row["loss"], self._epoch_start
         self.epoch, self.done, self.loss_sum = self.epoch + 1, 0, 0.0
-        if early_stopping is None:
+        patience = self.settings.early_stopping
+        if patience is None:
             return
         scores = self.history["nll"]
         best = min(range(len(scores)), key=scores.__getitem__)
         if best == len(scores) - 1:
-            self.best = self._copy_of_model()
-        if len(scores) - 1 - best >= early_stopping:
+            self.best = self._state()
+        if len(scores) - 1 - best >= patience:
             self.history.stopped = "early stopping"
 
-    def use_best(self, early_stopping: int | None) -> None:
+    def use_best(self) -> None:
         """Go back to the best epoch, if training may stop early."""
-        if early_stopping is not None and self.best:
-            self.raw.load_state_dict(self.best)
+        if self.settings.early_stopping is not None and self.best:
+            self._load(self.best)
 
-    def back_to_epoch_start(self) -> None:
-        """Undo the epoch."""
-        self.raw.load_state_dict(self._epoch_start)
+    def back_to_good(self) -> None:
+        """Go back to where the epoch with the smallest loss began.
+
+        Not just one epoch back: losses may be finite for a while after a step has ruined all.
+        """
+        self._load(self._good)
+
+    @property
+    def finite(self) -> bool:
+        """Whether all parameters are finite."""
+        return all(bool(p.isfinite().all()) for p in self.raw.parameters())
 
     def any_process(self, stop: bool) -> bool:
         """Return whether any process was asked to stop: all must stop after the same step."""
@@ -162,18 +198,13 @@ class Run:
 
     def evaluate(self, data: Batches) -> dict[str, float]:
         """Return NLL and accuracy or error on held-out data; draws of its own, always the same."""
-        targets: list[Tensor] = []
-
-        def inputs() -> Iterator[Any]:
-            for x, y in data.epoch(seed=0, epoch=0):
-                targets.append(y)
-                yield x
-
         generator = torch.Generator(device=self.device).manual_seed(0)
-        outputs = sampled_outputs(
-            self.raw, inputs(), samples=EVALUATION_SAMPLES, generator=generator
+        outputs, targets = outputs_and_targets(
+            self.raw, data, samples=EVALUATION_SAMPLES, generator=generator
         )
-        return self.likelihood.predictive(outputs).scores(torch.cat(targets).to(outputs.device))
+        with torch.no_grad():
+            found = self.likelihood.predictive(outputs).scores(targets)
+        return dict(self.fabric.broadcast(found))  # batch norm may differ between processes
 
     def save(self) -> None:
         """Write a checkpoint, if there is a folder for them."""
@@ -184,39 +215,42 @@ class Run:
             everyone = [everyone[0]] * self.fabric.world_size
             torch.distributed.all_gather_object(everyone, files.random_state(self.device))
         if self.fabric.is_global_zero:
-            files.write(self.folder, self.step, self._checkpoint(everyone))
+            files.write(self.folder, self.step, self._checkpoint(everyone), alone=self._alone)
+        self._alone = False
         self.fabric.barrier()
 
-    def restore(self) -> None:
-        """Go on from the newest checkpoint, if there is one."""
+    def restore(self) -> bool:
+        """Go on from the newest checkpoint; return whether there is one."""
         saved = None if self.folder is None else files.read_newest(self.folder)
         if saved is None:
-            return
+            return False
+        self._alone = False
         self._check_same_run(saved.data)
         self.epoch, self.done = saved.data["epoch"], saved.data["done"]
         self.loss_sum = saved.data["loss_sum"]
         self.history = History.from_dict(saved.data["history"])
         if self.history.stopped == "interrupted":
             self.history.stopped = "epochs"
-        _load(self.raw, _part(saved.tensors, "model."), str(self.folder))
+        self._load(_part(saved.tensors, "state."))
         self.best = _part(saved.tensors, "best.")
         files.load_optimizer_state(
             self.optimizer.optimizer,
             Checkpoint(_part(saved.tensors, "optimizer."), saved.data["optimizer"]),
         )
-        prefix = f"random.{self.fabric.global_rank}."
+        rank = self.fabric.global_rank
         self._saved_random = Checkpoint(
-            _part(saved.tensors, prefix), saved.data["random"][self.fabric.global_rank]
+            _part(saved.tensors, f"random.{rank}."), saved.data["random"][rank]
         )
+        return True
 
-    def _checkpoint(self, random: list[Checkpoint]) -> Checkpoint:
+    def _checkpoint(self, random_states: list[Checkpoint]) -> Checkpoint:
         stepper = files.optimizer_state(self.optimizer.optimizer)
         tensors = {
-            **_prefixed(self.raw.state_dict(), "model."),
+            **_prefixed(self._state(), "state."),
             **_prefixed(self.best, "best."),
             **_prefixed(stepper.tensors, "optimizer."),
         }
-        for rank, state in enumerate(random):
+        for rank, state in enumerate(random_states):
             tensors.update(_prefixed(state.tensors, f"random.{rank}."))
         return Checkpoint(
             tensors,
@@ -227,20 +261,26 @@ class Run:
                 "loss_sum": self.loss_sum,
                 "history": self.history.to_dict(),
                 "optimizer": stepper.data,
-                "random": [state.data for state in random],
+                "random": [state.data for state in random_states],
             },
         )
 
     def _identity(self) -> dict[str, Any]:
-        facts = {"examples": self.data.size, "processes": self.fabric.world_size}
-        return {**asdict(self.settings), **facts}
+        return {
+            **asdict(self.settings),
+            "examples": self.data.size,
+            "batches": len(self.data),
+            "processes": self.fabric.world_size,
+        }
 
     def _check_same_run(self, data: Mapping[str, Any]) -> None:
         before, now = dict(data["settings"]), self._identity()
         different = [
             f"{name} {before.get(name)!r}, now {value!r}"
             for name, value in now.items()
-            if name != "epochs" and before.get(name) != value
+            if before.get(name) != value
+            # More epochs prolong a run, unless its schedule depends on their number.
+            and not (name == "epochs" and self.settings.schedule == "constant")
         ]
         if different:
             raise ValueError(
@@ -248,8 +288,25 @@ class Run:
                 "another folder, or resume='never' to start anew."
             )
 
-    def _copy_of_model(self) -> dict[str, Tensor]:
-        return {name: tensor.detach().clone() for name, tensor in self.raw.state_dict().items()}
+    def _state(self) -> dict[str, Tensor]:
+        """Return a copy of all parameters and buffers."""
+        return {
+            f"{part}.{name}": tensor.detach().clone()
+            for part, module in self._parts.items()
+            for name, tensor in module.state_dict().items()
+        }
+
+    def _load(self, state: Mapping[str, Tensor]) -> None:
+        own = self._state()
+        for name in sorted(own.keys() | state.keys()):
+            shapes = [tuple(part[name].shape) if name in part else None for part in (own, state)]
+            if shapes[0] != shapes[1]:
+                raise ValueError(
+                    f"checkpoint: {self.folder} doesn't fit the model: {name!r} has the shape "
+                    f"{shapes[0]} in the model and {shapes[1]} in the checkpoint."
+                )
+        for part, module in self._parts.items():
+            module.load_state_dict(_part(state, f"{part}."))
 
 
 def _prefixed(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -262,15 +319,3 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
         for name, tensor in tensors.items()
         if name.startswith(prefix)
     }
-
-
-def _load(model: nn.Module, state: Mapping[str, Tensor], where: str) -> None:
-    own = model.state_dict()
-    for name in own.keys() | state.keys():
-        shapes = [tuple(part[name].shape) if name in part else None for part in (own, state)]
-        if shapes[0] != shapes[1]:
-            raise ValueError(
-                f"checkpoint: {where} doesn't fit the model: {name!r} has the shape {shapes[0]} in "
-                f"the model and {shapes[1]} in the checkpoint."
-            )
-    model.load_state_dict(dict(state))

@@ -1,0 +1,34 @@
+"""Patches of the two photographs that come with scikit-learn: inputs unlike any digit."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def photo_patches(count: int, size: int = 8) -> Tensor:
+    """Return grey patches of photographs with values in [0, 1], (count, size * size).
+
+    The photographs are first made 8 times smaller, so that a patch shows something.
+
+    Raises:
+        ModuleNotFoundError: If scikit-learn or Pillow is not installed.
+    """
+    try:
+        import PIL  # noqa: F401 - scikit-learn reads the photographs with it
+        from sklearn.datasets import load_sample_images
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"photo_patches: {error.name} is needed: pip install 'tacit-torch[sklearn,data]'",
+            name=error.name,
+        ) from None
+    patches = []
+    for image in load_sample_images().images:
+        grey = torch.from_numpy(image.copy()).float().mean(-1)[None, None] / 255
+        small = torch.nn.functional.avg_pool2d(grey, 8)
+        patches.append(torch.nn.functional.unfold(small, size, stride=2)[0].T)
+    everything = torch.cat(patches)
+    if count > len(everything):
+        raise ValueError(f"photo_patches: there are {len(everything)}, asked for {count}.")
+    order = torch.randperm(len(everything), generator=torch.Generator().manual_seed(0))
+    return everything[order[:count]]
