@@ -21,7 +21,7 @@ LAYERS = [
     ["conversion", "divergence", "moments", "saving", "scaling"],
     ["objective"],
     ["optimizers", "prediction"],
-    ["calibration", "training"],
+    ["calibration", "diagnosis", "training"],
     ["coordinate_check", "transfer"],
     ["report"],
     ["testing", "demo", "experiments"],

@@ -79,7 +79,7 @@ def brier(log_probs: Tensor, labels: Tensor) -> float:
 
     Examples:
         >>> import torch
-        >>> brier(torch.tensor([[0.5, 0.5]]).log(), torch.tensor([0]))
+        >>> round(brier(torch.tensor([[0.5, 0.5]]).log(), torch.tensor([0])), 4)
         0.5
     """
     _check(log_probs, labels)

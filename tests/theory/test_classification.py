@@ -120,9 +120,12 @@ class TestMaxMargin:
 
 
 class TestTheLibraryDescends:
-    def test_every_iterate_is_the_theory_s(self):
-        X, y = problem(SPANNING)
-        model = linear_model()
+    @pytest.mark.parametrize("rank", [3, P])
+    @pytest.mark.parametrize("seed", [SPANNING, NOT_SPANNING])
+    def test_every_iterate_is_the_theory_s(self, seed, rank):
+        """So what the closed-form gradients show below, the library does."""
+        X, y = problem(seed)
+        model = linear_model(rank)
         theirs = classification.gradient_descent(X, y, state(model), LR)
         for a, b in zip(train(model, X, y, 1000), theirs, strict=False):
             assert_close(a.mean, b.mean, atol=1e-10, rtol=0)
