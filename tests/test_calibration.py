@@ -8,6 +8,7 @@ from torch.testing import assert_close
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import tacit
+from tacit import theory
 from tacit.calibration import rescaled_mean
 
 
@@ -136,13 +137,25 @@ def test_exactly_one_pass_over_any_data(kind):
         assert sorted(seen) == list(range(400))
 
 
-def test_rescaled_mean():
-    logits = torch.randn(6, 4, 3)
-    found = rescaled_mean(logits, step=1000)
-    assert_close(found.mean(0), logits.mean(0) / math.log(1000))
-    assert_close(found - found.mean(0), logits - logits.mean(0))
+def test_rescaled_mean_is_the_theory_s():
+    """With a factor as training leaves it in the limit, P_null S0; the null space by QR of it."""
+    torch.manual_seed(2)
+    x = torch.randn(3, 6, dtype=torch.float64)
+    null = theory.null_projection(x)
+    model = tacit.variational(nn.Linear(6, 1, bias=False).double(), {"": tacit.FullRank()})
+    prior, start = model.prior(), model.distributions[""].dense_mean().detach().clone()
+    layer = model.distributions[""]
+    with torch.no_grad():
+        layer.factors["weight"].copy_((null @ layer.dense_factor()).T[:, None, :])
+        layer.mean["weight"].copy_(5 * torch.randn(1, 6))
+    found = rescaled_mean(model, prior, step=3000)
+    q = theory.Normal(layer.dense_mean(), layer.dense_factor())
+    expected = theory.classification.rescaled(q, 3000, null, start)
+    assert_close(found.distributions[""].dense_mean().detach(), expected.mean)
+    assert_close(found.distributions[""].dense_factor(), layer.dense_factor())
+    assert found is not model
     with pytest.raises(ValueError, match="expected at least 3"):
-        rescaled_mean(logits, step=1)
+        rescaled_mean(model, prior, step=1)
 
 
 def test_bad_input():

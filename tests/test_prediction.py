@@ -59,6 +59,20 @@ def test_a_plain_network_is_one_function():
     assert_close(found.logits[0], net(X).detach())
 
 
+def test_averaging():
+    model = make_model(tacit.Categorical())
+    by_name = {
+        name: tacit.predict(model, X, averaging=name, generator=seeded()).probs
+        for name in ("log_probs", "probs", "logits")
+    }
+    assert_close(by_name["log_probs"], tacit.predict(model, X, generator=seeded()).probs)
+    assert not torch.allclose(by_name["probs"], by_name["logits"])
+    with pytest.raises(ValueError, match="averaging: expected log_probs, probs, logits"):
+        tacit.predict(model, X, averaging="mean")
+    with pytest.raises(ValueError, match="averaging is for probabilities"):
+        tacit.predict(make_model(tacit.Gaussian()), X, averaging="probs")
+
+
 def test_bad_input():
     model = make_model()
     with pytest.raises(ValueError, match="likelihood: the model has none; pass likelihood="):

@@ -83,6 +83,21 @@ def test_tied_weights(tmp_path):
     assert other.module.head.weight is other.module.embedding.weight
 
 
+@pytest.mark.parametrize(
+    ("net", "x"),
+    [
+        (tacit.models.MLP(4, [8, 8], 3), torch.ones(2, 4)),
+        (tacit.models.LeNet5(classes=3), torch.ones(2, 1, 28, 28)),
+    ],
+    ids=["MLP", "LeNet5"],
+)
+def test_our_own_models_rebuild_themselves(net, x, tmp_path):
+    model = tacit.variational(net, rank=2).eval()
+    other = tacit.load(tacit.save(model, tmp_path / "m.safetensors"))
+    assert type(other.module) is type(net)
+    assert_close(other(x), model(x), rtol=0, atol=0)
+
+
 class TestErrors:
     @pytest.fixture
     def path(self, tmp_path):
@@ -93,6 +108,10 @@ class TestErrors:
             tacit.load(path, net(hidden=9))
         with pytest.raises(ValueError, match="no layer matches '2'"):
             tacit.load(path, nn.Sequential(nn.Linear(4, 8)))
+
+    def test_a_network_that_cant_rebuild_itself(self, path):
+        with pytest.raises(ValueError, match="holds a Sequential, which is none of tacit.models"):
+            tacit.load(path)
 
     def test_a_truncated_file(self, path):
         path.write_bytes(path.read_bytes()[:-100])

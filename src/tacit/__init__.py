@@ -1,6 +1,6 @@
 """Deep networks that know what they don't know: variational deep learning without a regularizer."""
 
-from tacit import divergence, likelihood, metrics, moments, noise, objective, plots, theory
+from tacit import divergence, likelihood, metrics, models, moments, noise, objective, plots, theory
 from tacit.calibration import calibrate
 from tacit.conversion import deterministic, ensemble
 from tacit.coordinate_check import coordinate_check
@@ -45,6 +45,7 @@ __all__ = [
     "likelihood",
     "load",
     "metrics",
+    "models",
     "moments",
     "noise",
     "objective",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from dataclasses import dataclass
@@ -13,13 +14,16 @@ from torch.nn import functional as F
 
 from tacit import _checks
 from tacit.batches import Batches
+from tacit.distribution import Prior
 from tacit.likelihood import Categorical
 from tacit.likelihood.base import aligned
 from tacit.likelihood.categorical import Scope, check_labels
 from tacit.prediction import likelihood_of, outputs_and_targets
 from tacit.predictive import average_log_probs
+from tacit.variational import Variational
 
 BOUND = 100.0  # the temperature is between 1/BOUND and BOUND
+SPAN = 0.05  # directions of S shorter than this, relative to the longest, count as collapsed
 
 
 @dataclass(frozen=True)
@@ -90,19 +94,39 @@ def calibrate(
     return Calibration(math.exp(log_temperature), scope, before, after, len(labels))
 
 
-def rescaled_mean(logits: Tensor, step: int) -> Tensor:
-    """Return logits of M functions with their mean divided by log t: the theory's rescaling.
+def rescaled_mean(model: Variational, prior: Prior, step: int) -> Variational:
+    """Return a copy of a model with the theory's rescaling of its random layers' means.
 
-    Theorem 2: along gradient descent the mean grows like log t, so mean / log t converges while the
-    deviations stay. `calibrate(scope="mean")` finds the divisor from data instead.
+    Theorem 2: along gradient descent the mean grows like log t, so mu_t / log t converges, to the
+    max-margin vector in the linear case; what the data don't determine is put back as P_null mu0.
+    At convergence the columns of S span that null space (all of it at full rank), so P_null comes
+    from a QR decomposition of S. `calibrate(scope="mean")` finds a divisor from data instead.
 
     Args:
-        logits: (M, B, C).
+        model: A trained model.
+        prior: Where it started, from `model.prior()` before training.
         step: t, the number of training steps, at least 3.
     """
     if _checks.positive_integer("step", step) < 3:
         raise ValueError(f"step: expected at least 3, where log t is above 1; received {step}.")
-    return Categorical.scaled(logits, torch.tensor(math.log(step)), "mean")
+    copied = copy.deepcopy(model)
+    with torch.no_grad():
+        for label, layer in copied.distributions.items():
+            basis = _span(layer.dense_factor())
+            kept = basis @ (basis.T @ prior.distributions[label].dense_mean().to(basis))
+            rescaled = layer.dense_mean() / math.log(step) + kept
+            sizes = [mean.numel() for mean in layer.mean.values()]
+            for mean, part in zip(layer.mean.values(), rescaled.split(sizes), strict=True):
+                mean.copy_(part.reshape(mean.shape))
+    return copied
+
+
+def _span(factor: Tensor) -> Tensor:
+    """Return an orthonormal basis of the columns of S, (P, K), without those that collapsed."""
+    basis, small = torch.linalg.qr(factor)
+    left, values, _ = torch.linalg.svd(small)
+    kept: Tensor = basis @ left[:, values > SPAN * values.max()]
+    return kept
 
 
 def _logits(

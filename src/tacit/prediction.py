@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch.utils.data import DataLoader
 from tacit import _checks
 from tacit.batches import Batches, to_model
 from tacit.likelihood import Likelihood
-from tacit.predictive import Predictive
+from tacit.predictive import Averaging, BinaryPredictive, ClassPredictive, Predictive
 from tacit.variational import Variational
 
 
@@ -23,6 +24,7 @@ def predict(
     *,
     samples: int = 32,
     likelihood: Likelihood | None = None,
+    averaging: Averaging | None = None,
     batch_size: int = 1024,
     chunk_size: int | None = None,
     generator: torch.Generator | None = None,
@@ -38,6 +40,8 @@ def predict(
         inputs: A tensor or array, or a DataLoader of inputs or of (inputs, targets).
         samples: Number of functions.
         likelihood: What the outputs mean; the model's own if left out.
+        averaging: How functions are combined into probabilities, "log_probs", "probs" or "logits";
+            as the likelihood says if left out.
         batch_size: Inputs in a pass.
         chunk_size: How many functions to run at a time, to bound memory.
         generator: Source of randomness of the functions.
@@ -56,7 +60,12 @@ def predict(
         model, batches, samples=samples, chunk_size=chunk_size, generator=generator
     )
     with torch.no_grad():
-        return likelihood.predictive(outputs)
+        found = likelihood.predictive(outputs)
+    if averaging is None:
+        return found
+    if not isinstance(found, ClassPredictive | BinaryPredictive):
+        raise ValueError("averaging is for probabilities; these are predictions of numbers.")
+    return replace(found, averaging=averaging)
 
 
 def likelihood_of(model: nn.Module, given: Likelihood | None) -> Likelihood:

@@ -22,6 +22,7 @@ from tacit.covariance import (
     LowRankPlusDiagonal,
 )
 from tacit.likelihood import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
+from tacit.models import MODELS, Rebuildable
 from tacit.noise import Gaussian as GaussianNoise
 from tacit.noise import Laplace, Noise, StudentT
 from tacit.parametrization import Parametrization
@@ -40,7 +41,8 @@ def save(
     """Write a model to a file.
 
     The file holds the means and factors, which layers are random and how, the noise, and the
-    likelihood with its class names and temperature. Not the code of the network: `load` needs it.
+    likelihood with its class names and temperature. Not the code of the network: `load` needs it,
+    unless it is one of `tacit.models`.
 
     Args:
         model: A variational model.
@@ -55,7 +57,7 @@ def save(
         raise TypeError(f"save: expected a variational model, received {type(model).__name__}.")
     header = {
         "version": VERSION,
-        "module": type(model.module).__name__,
+        "network": _describe_network(model.module),
         "layers": {layer.label: _settings(layer.covariance, COVARIANCES) for layer in model.layers},
         "noise": _settings(model.noise, NOISES),
         "draws": model.draws,
@@ -75,19 +77,24 @@ def save(
 
 
 def load(
-    path: str | Path, net: nn.Module, *, parametrization: Parametrization | None = None
+    path: str | Path,
+    net: nn.Module | None = None,
+    *,
+    parametrization: Parametrization | None = None,
 ) -> Variational:
     """Return the model that `save` wrote, in eval mode.
 
     Args:
         path: The file.
-        net: The network, as it was given to `variational`; its parameters are overwritten.
+        net: The network, as it was given to `variational`; its parameters are overwritten. A
+            network of `tacit.models` rebuilds itself, so it can be left out.
         parametrization: For training on; it is not in the file.
 
     Raises:
         ValueError: If the file is not such a model, or doesn't fit the network.
     """
     header, tensors = _read(Path(path))
+    net = _build_network(header["network"], path) if net is None else net
     where = {label: _build(given, COVARIANCES) for label, given in header["layers"].items()}
     model = variational(
         net,
@@ -129,6 +136,21 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             f"load: {path} has version {header['version']}, this library reads {VERSION}."
         )
     return header, tensors
+
+
+def _describe_network(module: nn.Module) -> dict[str, Any]:
+    name = type(module).__name__
+    if isinstance(module, Rebuildable) and MODELS.get(name) is type(module):
+        return {"kind": name, "arguments": module.arguments}
+    return {"kind": name}
+
+
+def _build_network(given: Mapping[str, Any], path: str | Path) -> nn.Module:
+    if given["kind"] not in MODELS or "arguments" not in given:
+        raise ValueError(
+            f"load: {path} holds a {given['kind']}, which is none of tacit.models; pass it as net."
+        )
+    return MODELS[given["kind"]](**given["arguments"])
 
 
 def _settings(given: Covariance | Noise, known: tuple[type, ...]) -> dict[str, Any]:

@@ -1,3 +1,4 @@
+import io
 import math
 import os
 import signal
@@ -6,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 from torch.testing import assert_close
 from torch.utils.data import DataLoader, TensorDataset
@@ -186,6 +188,21 @@ class TestLearning:
         history = fit(make_model(), validation=(X, Y))
         history.plot(tmp_path / "history.png", "training")
         assert (tmp_path / "history.png").stat().st_size > 0
+
+
+class TestProgress:
+    def test_shows_loss_metrics_and_time_on_a_terminal(self, monkeypatch):
+        stream = io.StringIO()
+        terminal = Console(file=stream, force_terminal=True, width=120)
+        monkeypatch.setattr("tacit.training.shown.Console", lambda stderr: terminal)
+        fit(make_model(), validation=(X, Y), epochs=3)
+        shown = stream.getvalue()
+        assert "epoch 3/3" in shown
+        assert all(word in shown for word in ("loss", "nll", "accuracy", "0:00:"))
+
+    def test_is_quiet_elsewhere(self, capfd):
+        fit(make_model(), validation=(X, Y))
+        assert capfd.readouterr() == ("", "")
 
 
 class TestStopping:

@@ -1,0 +1,13 @@
+"""What our networks have in common: they remember their arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+
+class Rebuildable(nn.Sequential):
+    """A network that can be made again from `arguments`, plain data."""
+
+    arguments: dict[str, Any]

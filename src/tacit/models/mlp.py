@@ -1,0 +1,34 @@
+"""A network of linear layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import nn
+
+from tacit import _checks
+from tacit.models.base import Rebuildable
+
+
+class MLP(Rebuildable):
+    """Linear layers with ReLU between them; inputs are flattened.
+
+    Args:
+        inputs: Number of inputs.
+        hidden: Units of each hidden layer.
+        outputs: Number of outputs.
+
+    Examples:
+        >>> import torch
+        >>> MLP(64, [128, 128], 10)(torch.zeros(2, 1, 8, 8)).shape
+        torch.Size([2, 10])
+    """
+
+    def __init__(self, inputs: int, hidden: Sequence[int], outputs: int) -> None:
+        sizes = [_checks.positive_integer("MLP", size) for size in (inputs, *hidden, outputs)]
+        layers: list[nn.Module] = [nn.Flatten()]
+        for fan_in, fan_out in pairwise(sizes):
+            layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
+        super().__init__(*layers[:-1])
+        self.arguments = {"inputs": inputs, "hidden": list(hidden), "outputs": outputs}
