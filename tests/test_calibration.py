@@ -58,6 +58,20 @@ def test_never_worse_positive_and_bounded(scale, n):
         assert found.temperature == pytest.approx(scale, rel=0.2)
 
 
+@pytest.mark.parametrize("shape", [(400,), (400, 1), (200, 2)])
+def test_yes_or_no(shape):
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(400, generator=generator)
+    answers = (torch.rand(400, generator=generator) < logits.sigmoid()).long()
+    likelihood = tacit.Bernoulli()
+    pair = (3 * logits).reshape(shape), answers.reshape(shape)
+    found = tacit.calibrate(Given(), pair, likelihood=likelihood)
+    assert found.temperature == pytest.approx(3.0, rel=0.2)
+    assert found.nll < found.nll_before
+    nll = tacit.evaluate(Given(), pair, likelihood=likelihood)["nll"]
+    assert nll == pytest.approx(found.nll, rel=1e-5)
+
+
 def test_separable_data_stay_within_the_bounds():
     logits = torch.eye(4).repeat(5, 1) * 3
     labels = torch.arange(4).repeat(5)
@@ -160,7 +174,7 @@ def test_rescaled_mean_is_the_theory_s():
 
 def test_bad_input():
     x, y = data(n=5)
-    with pytest.raises(TypeError, match="expected a Categorical likelihood"):
+    with pytest.raises(TypeError, match="temperatures are for Categorical and Bernoulli"):
         tacit.calibrate(Given(), (x, y), likelihood=tacit.Gaussian())
     for pair, match in (
         ((x, y[:3]), "one target for each input"),

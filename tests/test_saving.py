@@ -110,7 +110,7 @@ class TestErrors:
             tacit.load(path, nn.Sequential(nn.Linear(4, 8)))
 
     def test_a_network_that_cant_rebuild_itself(self, path):
-        with pytest.raises(ValueError, match="holds a Sequential, which is none of tacit.models"):
+        with pytest.raises(ValueError, match="holds a Sequential, .* pass the network"):
             tacit.load(path)
 
     def test_a_truncated_file(self, path):

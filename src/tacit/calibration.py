@@ -15,9 +15,10 @@ from torch.nn import functional as F
 from tacit import _checks
 from tacit.batches import Batches
 from tacit.distribution import Prior
-from tacit.likelihood import Categorical
+from tacit.likelihood import Bernoulli, Categorical
 from tacit.likelihood.base import aligned
-from tacit.likelihood.categorical import Scope, check_labels
+from tacit.likelihood.categorical import check_labels
+from tacit.likelihood.temperature import Scope, scaled_logits
 from tacit.prediction import likelihood_of, outputs_and_targets
 from tacit.predictive import average_log_probs
 from tacit.variational import Variational
@@ -51,7 +52,7 @@ def calibrate(
     *,
     samples: int = 32,
     scope: Scope = "logits",
-    likelihood: Categorical | None = None,
+    likelihood: Categorical | Bernoulli | None = None,
     batch_size: int = 1024,
     generator: torch.Generator | None = None,
 ) -> Calibration:
@@ -75,11 +76,14 @@ def calibrate(
         The temperature, also set in the likelihood, and the NLL before and after.
     """
     found = likelihood_of(model, likelihood)
-    if not isinstance(found, Categorical):
-        raise TypeError(f"calibrate: expected a Categorical likelihood, received {found!r}.")
+    if not isinstance(found, Categorical | Bernoulli):
+        raise TypeError(
+            "calibrate: temperatures are for Categorical and Bernoulli likelihoods, received "
+            f"{found!r}. A Gaussian learns its scale in training."
+        )
     if scope not in ("logits", "mean"):
         raise ValueError(f"scope: expected logits or mean, received {scope!r}.")
-    logits, labels = _logits(model, validation, samples, batch_size, generator)
+    logits, labels = _logits(model, found, validation, samples, batch_size, generator)
     log_temperature = _best_log_temperature(logits, labels, found, scope)
     before, after = (_nll(logits, labels, found, scope, x).item() for x in (0.0, log_temperature))
     if not after <= before:
@@ -131,6 +135,7 @@ def _span(factor: Tensor) -> Tensor:
 
 def _logits(
     model: nn.Module,
+    likelihood: Categorical | Bernoulli,
     validation: Any,
     samples: int,
     batch_size: int,
@@ -139,6 +144,11 @@ def _logits(
     """Return logits (M, B, C) and labels (B,) from one pass over the data, in double precision."""
     batches = Batches("validation", validation, batch_size)
     outputs, targets = outputs_and_targets(model, batches, samples=samples, generator=generator)
+    if isinstance(likelihood, Bernoulli):
+        # Every yes-or-no question is an example with two classes; no has the logit 0.
+        outputs, targets = aligned("calibrate", outputs, targets, event=0, samples=True)
+        outputs = torch.stack([torch.zeros_like(outputs), outputs], -1).flatten(1, -2)
+        targets = targets.long().flatten()
     outputs, labels = aligned("calibrate", outputs, targets, event=1, samples=True)
     check_labels(labels, outputs.shape[-1])
     if not outputs.isfinite().all():
@@ -149,17 +159,17 @@ def _logits(
 def _nll(
     logits: Tensor,
     labels: Tensor,
-    likelihood: Categorical,
+    likelihood: Categorical | Bernoulli,
     scope: Scope,
     log_temperature: float | Tensor,
 ) -> Tensor:
     temperature = torch.as_tensor(log_temperature, dtype=logits.dtype, device=logits.device).exp()
-    scaled = likelihood.scaled(logits, temperature, scope)
+    scaled = scaled_logits(logits, temperature, scope)
     return F.nll_loss(average_log_probs(scaled, likelihood.averaging), labels)
 
 
 def _best_log_temperature(
-    logits: Tensor, labels: Tensor, likelihood: Categorical, scope: Scope
+    logits: Tensor, labels: Tensor, likelihood: Categorical | Bernoulli, scope: Scope
 ) -> float:
     bound = math.log(BOUND)
     grid = [bound * (i / 10 - 1) for i in range(21)]

@@ -65,6 +65,7 @@ def save(
         "preprocessing": model.preprocessing if preprocessing is None else dict(preprocessing),
     }
     path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     tensors = {n: t.detach().cpu().contiguous().clone() for n, t in model.state_dict().items()}
     try:
@@ -96,14 +97,17 @@ def load(
     header, tensors = _read(Path(path))
     net = _build_network(header["network"], path) if net is None else net
     where = {label: _build(given, COVARIANCES) for label, given in header["layers"].items()}
-    model = variational(
-        net,
-        where,
-        noise=_build(header["noise"], NOISES),
-        parametrization=parametrization,
-        likelihood=_build_likelihood(header["likelihood"]),
-        draws=header["draws"],
-    )
+    noise, likelihood = _build(header["noise"], NOISES), _build_likelihood(header["likelihood"])
+    try:
+        model = variational(
+            net, where, noise=noise, likelihood=likelihood, draws=header["draws"],
+            parametrization=parametrization,
+        )  # fmt: skip
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"load: {path} doesn't fit the network that was passed (the plain one is expected): "
+            f"{error}"
+        ) from error
     own = model.state_dict()
     for name in sorted(own.keys() | tensors.keys()):
         expected, found = (
@@ -148,7 +152,8 @@ def _describe_network(module: nn.Module) -> dict[str, Any]:
 def _build_network(given: Mapping[str, Any], path: str | Path) -> nn.Module:
     if given["kind"] not in MODELS or "arguments" not in given:
         raise ValueError(
-            f"load: {path} holds a {given['kind']}, which is none of tacit.models; pass it as net."
+            f"load: {path} holds a {given['kind']}, which is none of tacit.models; pass the "
+            "network: tacit.load(path, net)."
         )
     return MODELS[given["kind"]](**given["arguments"])
 
@@ -180,9 +185,9 @@ def _describe_likelihood(likelihood: Likelihood | None) -> dict[str, Any] | None
         settings["class_names"] = likelihood.class_names
         settings["class_weights"] = None if weights is None else weights.tolist()
         settings["label_smoothing"] = likelihood.label_smoothing
-        settings["scope"] = likelihood.scope
     if isinstance(likelihood, Categorical | Bernoulli):
         settings["averaging"] = likelihood.averaging
+        settings["scope"] = likelihood.scope
     if isinstance(likelihood, Gaussian):
         settings["learn"] = likelihood.log_scale.requires_grad
     return settings
@@ -193,6 +198,6 @@ def _build_likelihood(given: Mapping[str, Any] | None) -> Likelihood | None:
         return None
     settings = {name: value for name, value in given.items() if name not in ("kind", "scope")}
     likelihood: Likelihood = _build({"kind": given["kind"], **settings}, LIKELIHOODS)
-    if isinstance(likelihood, Categorical):
+    if isinstance(likelihood, Categorical | Bernoulli):
         likelihood.scope = given["scope"]
     return likelihood

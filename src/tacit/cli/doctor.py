@@ -49,7 +49,7 @@ def _value(target: str, option: str) -> Any:
 
 
 def _print(findings: list[Finding]) -> None:
-    table = Table("", "", "", "")
+    table = Table("what", "found", "verdict", "advice")
     for finding in findings:
         color = COLORS[finding.verdict]
         verdict = f"[{color}]{finding.verdict}[/{color}]"

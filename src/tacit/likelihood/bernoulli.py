@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from tacit import _checks
 from tacit.likelihood.base import Likelihood, aligned
+from tacit.likelihood.temperature import Scope, scaled_logits
 from tacit.predictive import Averaging, BinaryPredictive
 
 
@@ -31,6 +32,7 @@ class Bernoulli(Likelihood):
     def __init__(self, *, averaging: Averaging = "log_probs") -> None:
         super().__init__()
         self.averaging: Averaging = averaging
+        self.scope: Scope = "logits"
         self.register_buffer("temperature", torch.ones(()))
 
     def loss(self, outputs: Tensor, targets: Tensor, *, samples: bool | None = None) -> Tensor:
@@ -47,11 +49,13 @@ class Bernoulli(Likelihood):
     def predictive(self, outputs: Tensor) -> BinaryPredictive:
         if outputs.ndim == 3 and outputs.shape[-1] == 1:
             outputs = outputs[..., 0]
-        return BinaryPredictive(outputs / self.temperature.to(outputs), self.averaging)
+        scaled = scaled_logits(outputs, self.temperature, self.scope)
+        return BinaryPredictive(scaled, self.averaging)
 
-    def set_temperature(self, temperature: float) -> None:
+    def set_temperature(self, temperature: float, scope: Scope = "logits") -> None:
         """Set the temperature of predictions."""
         self.temperature.fill_(_checks.positive_number("temperature", temperature))
+        self.scope = scope
 
     def extra_repr(self) -> str:
         return f"temperature={self.temperature.item():.4g}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -11,9 +10,8 @@ from torch.nn import functional as F
 
 from tacit import _checks
 from tacit.likelihood.base import Likelihood, aligned
+from tacit.likelihood.temperature import Scope, scaled_logits
 from tacit.predictive import Averaging, ClassPredictive
-
-Scope = Literal["logits", "mean"]
 
 
 class Categorical(Likelihood):
@@ -82,24 +80,8 @@ class Categorical(Likelihood):
         )
 
     def predictive(self, outputs: Tensor) -> ClassPredictive:
-        scaled = self.scaled(outputs, self.temperature, self.scope)
+        scaled = scaled_logits(outputs, self.temperature, self.scope)
         return ClassPredictive(scaled, self.averaging, self.class_names)
-
-    @staticmethod
-    def scaled(logits: Tensor, temperature: Tensor, scope: Scope = "logits") -> Tensor:
-        """Return the logits of M functions with a temperature.
-
-        Args:
-            logits: (M, B, C).
-            temperature: T.
-            scope: "logits" divides them by T; "mean" divides their mean over functions only and
-                keeps how the functions deviate from it, as the paper's theory does.
-        """
-        temperature = temperature.to(logits)
-        if scope == "logits":
-            return logits / temperature
-        mean = logits.mean(0)
-        return mean / temperature + (logits - mean)
 
     def set_temperature(self, temperature: float, scope: Scope = "logits") -> None:
         """Set the temperature of predictions."""

@@ -15,6 +15,9 @@ from tacit.predictive import RegressionPredictive
 class Gaussian(Likelihood):
     """A number with Gaussian noise of one scale; the outputs are its mean.
 
+    Bring targets to a size of about 1 (subtract their mean, divide by their standard deviation), or
+    the first steps are far too large.
+
     Outputs and targets have the same shape, (B,) or (B, D); one output per example may also be
     (B, 1) on either side.
 

@@ -18,7 +18,8 @@ class HeteroscedasticGaussian(Likelihood):
     """A number with Gaussian noise whose scale depends on the input.
 
     The last dimension of the outputs is twice that of the targets: the means, then as many numbers
-    whose softplus is the scale.
+    whose softplus is the scale. It needs smaller learning rates than `Gaussian`, and targets of a
+    size of about 1: where the scale gets small, gradients get large.
 
     Examples:
         >>> import torch

@@ -13,7 +13,7 @@ from tacit.predictive.base import Predictive, rows
 from tacit.predictive.classification import Averaging, ClassPredictive
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BinaryPredictive(Predictive):
     """Predicted probabilities of B examples, each with one or several yes-or-no questions.
 
@@ -41,6 +41,9 @@ class BinaryPredictive(Predictive):
 
     def __len__(self) -> int:
         return self.logits.shape[1]
+
+    def __repr__(self) -> str:
+        return f"BinaryPredictive({len(self)} examples, {len(self.logits)} functions)"
 
     def __getitem__(self, index: int | slice | Tensor) -> BinaryPredictive:
         return replace(self, logits=self.logits[:, rows(index, len(self))])

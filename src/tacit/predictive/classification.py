@@ -36,7 +36,7 @@ def average_log_probs(logits: Tensor, averaging: Averaging = "log_probs") -> Ten
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ClassPredictive(Predictive):
     """Predicted probabilities of C classes for B examples.
 
@@ -82,6 +82,10 @@ class ClassPredictive(Predictive):
     def __len__(self) -> int:
         return self.logits.shape[1]
 
+    def __repr__(self) -> str:
+        functions, examples, *_, classes = self.logits.shape
+        return f"ClassPredictive({examples} examples, {classes} classes, {functions} functions)"
+
     def __getitem__(self, index: int | slice | Tensor) -> ClassPredictive:
         return replace(self, logits=self.logits[:, rows(index, len(self))])
 
@@ -113,7 +117,11 @@ class ClassPredictive(Predictive):
 
     @cached_property
     def entropy(self) -> Tensor:
-        """Entropy of `probs` in nats, (B,): all uncertainty."""
+        """Entropy of `probs` in nats, (B,): all uncertainty.
+
+        With averaging "probs" it is `expected_entropy` plus `mutual_information`; with others,
+        whose probabilities are sharper than the mixture's, it may be less.
+        """
         return _entropy(self.log_probs)
 
     @cached_property

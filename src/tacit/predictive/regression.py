@@ -15,7 +15,7 @@ from tacit.predictive.base import Predictive, rows
 STEPS = 60  # of bisection: halves the bracket to the last bit of a double
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RegressionPredictive(Predictive):
     """Predicted numbers for B examples: the mixture of the functions' Gaussians.
 
@@ -38,6 +38,9 @@ class RegressionPredictive(Predictive):
 
     def __len__(self) -> int:
         return self.means.shape[1]
+
+    def __repr__(self) -> str:
+        return f"RegressionPredictive({len(self)} examples, {len(self.means)} functions)"
 
     def __getitem__(self, index: int | slice | Tensor) -> RegressionPredictive:
         kept = rows(index, len(self))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from tacit import _checks
 from tacit.batches import Batch, Batches, to_model
-from tacit.likelihood import Likelihood
+from tacit.likelihood import Gaussian, HeteroscedasticGaussian, Likelihood
 from tacit.objective import ExpectedLoss, Objective
 from tacit.optimizers import make_optimizer
 from tacit.parametrization import Parametrization
@@ -67,7 +67,8 @@ def fit(
     """Train a model on the expected loss, and return what happened.
 
     Started again with the same arguments and the same `checkpoint` folder, a run that was stopped
-    or killed goes on where it was, with the same bits as if nothing had happened.
+    or killed goes on where it was, with the same bits as if nothing had happened. Ctrl-C and
+    SIGTERM end the program after the step, when the checkpoint is written.
 
     Args:
         model: A variational model, or a plain network with `likelihood`.
@@ -156,7 +157,7 @@ def fit(
         _add_likelihood(stepper, model, likelihood, lr, parts)
         run = Run(fabric, model, stepper, likelihood, settings, data, checkpoint)
         shows = progress and fabric.is_global_zero
-        if resume == "auto" and run.restore() and shows:
+        if resume == "auto" and run.restore() and shows and not run.finished:
             Console(stderr=True).print(f"going on from step {run.step} in {checkpoint}")
         loss_of = _loss(run, objective or ExpectedLoss(), data.size)
         with stop_requests() as stop, shown(run, shows) as show, _drawing(model, settings.draws):
@@ -172,6 +173,9 @@ def fit(
                     run.history.stopped = "interrupted"
                 run.save()
         run.use_best()
+    if run.history.stopped == "interrupted":
+        kept = f"; start again to go on from {checkpoint}" if checkpoint else ""
+        stop.go(f"training was stopped after step {run.step} of {run.total_steps}{kept}")
     return run.history
 
 
@@ -211,9 +215,12 @@ def _epoch(
 
 def _diverged(run: Run, what: str, lr: float) -> None:
     run.back_to_good()
+    numbers = isinstance(run.likelihood, Gaussian | HeteroscedasticGaussian)
     raise TrainingDivergedError(
-        f"{what}. Try a smaller learning rate than {lr:g}, or more draws. The model is as it was "
-        "at the beginning of the epoch with the smallest loss."
+        f"{what}. Try a smaller learning rate than {lr:g}, or more draws"
+        + (", and targets of a size of about 1" if numbers else "")
+        + ". The model is as it was at the beginning of the epoch with the smallest loss"
+        + (" (untrained)." if not run.history.epochs else ".")
     )
 
 
