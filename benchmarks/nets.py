@@ -16,24 +16,6 @@ def mlp(*widths: int) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-def lenet5(classes: int = 10) -> nn.Sequential:
-    """LeNet-5 with ReLU for 1x28x28 images."""
-    return nn.Sequential(
-        nn.Conv2d(1, 6, 5, padding=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(6, 16, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(400, 120),
-        nn.ReLU(),
-        nn.Linear(120, 84),
-        nn.ReLU(),
-        nn.Linear(84, classes),
-    )
-
-
 class ResNet18(nn.Module):
     """ResNet-18 for 3x32x32 images, with GroupNorm."""
 

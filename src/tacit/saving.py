@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 
+from tacit import _files
 from tacit.covariance import (
     Covariance,
     Diagonal,
@@ -28,7 +25,6 @@ from tacit.noise import Laplace, Noise, StudentT
 from tacit.parametrization import Parametrization
 from tacit.variational import Variational, variational
 
-VERSION = 1
 KEY = "tacit_model"
 COVARIANCES = (LowRank, FullRank, Diagonal, Kronecker, LowRankPlusDiagonal)
 NOISES = (GaussianNoise, Laplace, StudentT)
@@ -56,7 +52,6 @@ def save(
     if not isinstance(model, Variational):
         raise TypeError(f"save: expected a variational model, received {type(model).__name__}.")
     header = {
-        "version": VERSION,
         "network": _describe_network(model.module),
         "layers": {layer.label: _settings(layer.covariance, COVARIANCES) for layer in model.layers},
         "noise": _settings(model.noise, NOISES),
@@ -66,14 +61,7 @@ def save(
     }
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    tensors = {n: t.detach().cpu().contiguous().clone() for n, t in model.state_dict().items()}
-    try:
-        save_file(tensors, temporary, metadata={KEY: json.dumps(header)})
-        temporary.replace(path)
-    except (OSError, SafetensorError) as error:
-        temporary.unlink(missing_ok=True)
-        raise OSError(f"save: {path} could not be written: {error}") from error
+    _files.write(path, KEY, header, model.state_dict())
     return path
 
 
@@ -94,7 +82,9 @@ def load(
     Raises:
         ValueError: If the file is not such a model, or doesn't fit the network.
     """
-    header, tensors = _read(Path(path))
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"load: there is no file {path}.")
+    header, tensors = _files.read(Path(path), KEY, "tacit.save")
     net = _build_network(header["network"], path) if net is None else net
     where = {label: _build(given, COVARIANCES) for label, given in header["layers"].items()}
     noise, likelihood = _build(header["noise"], NOISES), _build_likelihood(header["likelihood"])
@@ -108,38 +98,10 @@ def load(
             f"load: {path} doesn't fit the network that was passed (the plain one is expected): "
             f"{error}"
         ) from error
-    own = model.state_dict()
-    for name in sorted(own.keys() | tensors.keys()):
-        expected, found = (
-            tuple(part[name].shape) if name in part else "missing" for part in (own, tensors)
-        )
-        if expected != found:
-            raise ValueError(
-                f"load: {path} doesn't fit the network: {name!r} is {expected} in the network and "
-                f"{found} in the file."
-            )
+    _files.check_fits(path, model.state_dict(), tensors)
     model.load_state_dict(tensors)
     model.preprocessing = header["preprocessing"]
     return model.eval()
-
-
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    if not path.is_file():
-        raise FileNotFoundError(f"load: there is no file {path}.")
-    try:
-        with safe_open(path, framework="pt") as file:
-            text = (file.metadata() or {}).get(KEY)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"load: {path} can't be read: {error}.") from error
-    if text is None:
-        raise ValueError(f"load: {path} was not written by tacit.save.")
-    header = json.loads(text)
-    if header["version"] != VERSION:
-        raise ValueError(
-            f"load: {path} has version {header['version']}, this library reads {VERSION}."
-        )
-    return header, tensors
 
 
 def _describe_network(module: nn.Module) -> dict[str, Any]:

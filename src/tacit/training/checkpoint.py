@@ -6,8 +6,6 @@ another name and renamed, so that there is never half a checkpoint; the newest t
 
 from __future__ import annotations
 
-import json
-import os
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,11 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-VERSION = 1
+from tacit import _files
+
 KEPT = 2
 KEY = "tacit_checkpoint"
 
@@ -45,16 +42,7 @@ def write(folder: Path, step: int, checkpoint: Checkpoint, *, alone: bool = Fals
         alone: Whether it is the first of a new run: all others are then of an old one.
     """
     path = folder / f"step-{step:012d}.safetensors"
-    temporary = folder / f".{path.name}.{os.getpid()}"
-    header = {KEY: json.dumps({"version": VERSION, "step": step, **checkpoint.data})}
-    tensors = {n: t.detach().cpu().contiguous().clone() for n, t in checkpoint.tensors.items()}
-    try:
-        save_file(tensors, temporary, metadata=header)
-        _flush(temporary)
-        temporary.replace(path)
-    except (OSError, SafetensorError) as error:
-        temporary.unlink(missing_ok=True)
-        raise OSError(f"checkpoint: {path} could not be written: {error}") from error
+    _files.write(path, KEY, {"step": step, **checkpoint.data}, checkpoint.tensors)
     others = [other for other in _found(folder) if other != path]
     older = [other for other in others if other.name < path.name]
     for old in others if alone else older[KEPT - 1 :]:
@@ -98,29 +86,12 @@ def read(path: Path) -> Checkpoint:
     Raises:
         ValueError: If the file is truncated, or not a checkpoint of this version.
     """
-    try:
-        with safe_open(path, framework="pt") as file:
-            header = (file.metadata() or {}).get(KEY)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"checkpoint: {path} can't be read: {error}.") from error
-    if header is None:
-        raise ValueError(f"checkpoint: {path} was not written by tacit.fit.")
-    data = json.loads(header)
-    if data["version"] != VERSION:
-        raise ValueError(
-            f"checkpoint: {path} has version {data['version']}, this library reads {VERSION}."
-        )
+    data, tensors = _files.read(path, KEY, "tacit.fit")
     return Checkpoint(tensors, data)
 
 
 def _found(folder: Path) -> list[Path]:
     return sorted(folder.glob("step-*.safetensors"), reverse=True)
-
-
-def _flush(path: Path) -> None:
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> Checkpoint:

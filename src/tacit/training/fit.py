@@ -81,8 +81,8 @@ def fit(
         weight_decay: Of the means.
         batch_size: Examples in a step, over all processes together; a DataLoader has its own.
         samples: Functions drawn in a step, each for the whole batch.
-        draws: Draws of the weights in a step, each for a part of the batch: less noise at the cost
-            of one. 1 leaves it to the model. Not together with `samples`.
+        draws: Draws of the weights in a step, each for a part of the batch: less noise, in one
+            pass. 1 leaves it to the model. Not together with `samples`.
         objective: `tacit.ExpectedLoss()` if left out; or `tacit.ELBO`, `tacit.GVI`.
         likelihood: The model's own if left out; a model without one has it from then on.
         parametrization: Learning rates of a plain network; a variational model has its own.
@@ -117,14 +117,7 @@ def fit(
         >>> len(history), history["accuracy"][-1] > 0.8
         (10, True)
     """
-    if early_stopping is not None:
-        _checks.positive_integer("early_stopping", early_stopping)
-        if validation is None:
-            raise ValueError("early_stopping needs validation data.")
-    if resume not in ("auto", "never"):
-        raise ValueError(f"resume: expected auto or never, received {resume!r}.")
-    if not isinstance(seed, int) or not 0 <= seed < 2**40:
-        raise ValueError(f"seed: expected an integer from 0 to 2^40, received {seed!r}.")
+    _check_choices(early_stopping, validation, resume, seed)
     likelihood = _adopt(model, likelihood_of(model, likelihood))
     _check_randomness(model, samples, draws, objective)
     settings = Settings(
@@ -248,6 +241,17 @@ def _add_likelihood(
         raise ValueError("likelihood: with several processes its parameters can't be learned.")
     if learned:
         optimizer.add_param_group({"params": learned, "lr": lr, "name": "likelihood x1"})
+
+
+def _check_choices(early_stopping: int | None, validation: Any, resume: str, seed: int) -> None:
+    if early_stopping is not None:
+        _checks.positive_integer("early_stopping", early_stopping)
+        if validation is None:
+            raise ValueError("early_stopping needs validation data.")
+    if resume not in ("auto", "never"):
+        raise ValueError(f"resume: expected auto or never, received {resume!r}.")
+    if not isinstance(seed, int) or not 0 <= seed < 2**40:
+        raise ValueError(f"seed: expected an integer from 0 to 2^40, received {seed!r}.")
 
 
 def _check_randomness(

@@ -14,6 +14,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
+from tacit._files import check_fits
 from tacit.batches import Batch, Batches
 from tacit.likelihood import Likelihood
 from tacit.prediction import outputs_and_targets
@@ -297,14 +298,7 @@ class Run:
         }
 
     def _load(self, state: Mapping[str, Tensor]) -> None:
-        own = self._state()
-        for name in sorted(own.keys() | state.keys()):
-            shapes = [tuple(part[name].shape) if name in part else None for part in (own, state)]
-            if shapes[0] != shapes[1]:
-                raise ValueError(
-                    f"checkpoint: {self.folder} doesn't fit the model: {name!r} has the shape "
-                    f"{shapes[0]} in the model and {shapes[1]} in the checkpoint."
-                )
+        check_fits(self.folder, self._state(), state)
         for part, module in self._parts.items():
             module.load_state_dict(_part(state, f"{part}."))
 

@@ -1,0 +1,76 @@
+"""Files of tensors with a JSON header: written at once or not at all, read without running code."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+VERSION = 1
+
+
+def write(path: Path, key: str, header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Write a file under another name and rename it, so that there is never half of it.
+
+    Args:
+        path: The file.
+        key: What kind of file it is: the header's name within it.
+        header: Plain data.
+        tensors: By name; those that share memory are written each by itself.
+
+    Raises:
+        OSError: If it can't be written. What was there before stays.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    copies = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
+    text = json.dumps({"version": VERSION, **header})
+    try:
+        save_file(copies, temporary, metadata={key: text})
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except (OSError, SafetensorError) as error:
+        temporary.unlink(missing_ok=True)
+        raise OSError(f"{path} could not be written: {error}") from error
+
+
+def read(path: Path, key: str, writer: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return header and tensors of a file.
+
+    Args:
+        path: The file.
+        key: What kind of file it must be.
+        writer: What writes such files, for the error message.
+
+    Raises:
+        ValueError: If it is truncated, of another kind or of another version.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            text = (file.metadata() or {}).get(key)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{path} can't be read: {error}.") from error
+    if text is None:
+        raise ValueError(f"{path} was not written by {writer}.")
+    header = json.loads(text)
+    if header["version"] != VERSION:
+        raise ValueError(f"{path} has version {header['version']}, this library reads {VERSION}.")
+    return header, tensors
+
+
+def check_fits(path: object, own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+    """Raise ValueError, naming the tensor, unless a file has the model's tensors and shapes."""
+    for name in sorted(own.keys() | found.keys()):
+        shapes = [tuple(part[name].shape) if name in part else "missing" for part in (own, found)]
+        if shapes[0] != shapes[1]:
+            raise ValueError(
+                f"{path} doesn't fit the model: {name!r} is {shapes[0]} in the model and "
+                f"{shapes[1]} in the file."
+            )
