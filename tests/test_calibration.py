@@ -83,6 +83,48 @@ def test_separable_data_stay_within_the_bounds():
     assert 90 < found.temperature < 101
 
 
+def test_per_class_undoes_a_distortion_of_each_class():
+    torch.manual_seed(0)
+    true = torch.randn(20000, 3, dtype=torch.float64) * 2
+    labels = torch.distributions.Categorical(logits=true).sample()
+    scales, shift = torch.tensor([3.0, 1.0, 0.5]).double(), torch.tensor([0.0, 1.0, -2.0]).double()
+    likelihood = tacit.Categorical()
+    distorted = (true - shift) * scales
+    one = tacit.calibrate(nn.Identity(), (distorted, labels), likelihood=likelihood)
+    found = tacit.calibrate(
+        nn.Identity(), (distorted, labels), likelihood=likelihood, per_class=True
+    )
+    assert found.nll < one.nll < one.nll_before
+    optimum = F.cross_entropy(true, labels).item()
+    assert found.nll == pytest.approx(optimum, abs=1e-3)
+    assert found.nll <= optimum + 1e-9
+    # A constant added to all classes is no change.
+    torch.testing.assert_close(likelihood.temperature, scales.float(), atol=0, rtol=0.1)
+    offset = likelihood.offset - likelihood.offset[0]
+    torch.testing.assert_close(offset, shift.float(), atol=0.15, rtol=0)
+    likelihood.set_temperature(1.0)
+    assert likelihood.offset == 0
+
+
+def test_per_class_with_a_class_that_is_missing():
+    torch.manual_seed(0)
+    labels = torch.arange(40) % 2
+    logits = torch.randn(40, 3) + F.one_hot(labels, 3)
+    likelihood = tacit.Categorical()
+    found = tacit.calibrate(nn.Identity(), (logits, labels), likelihood=likelihood, per_class=True)
+    assert found.nll < found.nll_before
+    assert likelihood.offset.abs().max() <= math.log(100) + 1e-4
+    assert (likelihood.temperature > 0).all()
+
+
+def test_per_class_needs_classes():
+    with pytest.raises(ValueError, match="per_class: a yes-or-no question has no classes"):
+        tacit.calibrate(
+            nn.Identity(), (torch.randn(8), torch.arange(8) % 2), likelihood=tacit.Bernoulli(),
+            per_class=True,
+        )  # fmt: skip
+
+
 def test_one_class():
     with pytest.warns(UserWarning, match="at its bound"):
         found, _ = calibrate((torch.tensor([[1.0, 0.0]] * 6), torch.zeros(6, dtype=torch.long)))

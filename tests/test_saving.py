@@ -66,6 +66,15 @@ def test_likelihood_temperature_and_preprocessing(likelihood, tmp_path):
         assert other.likelihood.scope == "mean"
 
 
+def test_temperatures_for_each_class(tmp_path):
+    model = tacit.variational(nn.Linear(4, 3), rank=2, likelihood=tacit.Categorical())
+    model.likelihood.set_temperature(torch.tensor([1.0, 2.0, 3.0]), "mean", torch.arange(3.0))
+    loaded = tacit.load(tacit.save(model, tmp_path / "model.safetensors"), nn.Linear(4, 3))
+    assert_close(loaded.likelihood.temperature, torch.tensor([1.0, 2.0, 3.0]))
+    assert_close(loaded.likelihood.offset, torch.arange(3.0))
+    assert loaded.likelihood.scope == "mean"
+
+
 def test_tied_weights(tmp_path):
     class Tied(nn.Module):
         def __init__(self):

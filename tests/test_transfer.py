@@ -176,7 +176,7 @@ def test_the_callers_random_numbers_are_left_alone():
         (
             {"data": (X, "y")},
             TypeError,
-            "data: expected tensors or arrays, received Tensor and str",
+            "data: expected tensors or arrays, received str",
         ),
         ({"validation": (X,)}, TypeError, "validation: expected a pair"),
         (

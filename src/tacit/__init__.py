@@ -1,6 +1,17 @@
 """Deep networks that know what they don't know: variational deep learning without a regularizer."""
 
-from tacit import divergence, likelihood, metrics, models, moments, noise, objective, plots, theory
+from tacit import (
+    data,
+    divergence,
+    likelihood,
+    metrics,
+    models,
+    moments,
+    noise,
+    objective,
+    plots,
+    theory,
+)
 from tacit.calibration import calibrate
 from tacit.conversion import deterministic, ensemble
 from tacit.coordinate_check import coordinate_check
@@ -35,6 +46,7 @@ __all__ = [
     "Standard",
     "calibrate",
     "coordinate_check",
+    "data",
     "describe",
     "deterministic",
     "divergence",

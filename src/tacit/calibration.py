@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,8 @@ from tacit.prediction import likelihood_of, outputs_and_targets
 from tacit.predictive import average_log_probs
 from tacit.variational import Variational
 
-BOUND = 100.0  # the temperature is between 1/BOUND and BOUND
+BOUND = math.log(100)  # of log T and of offsets: temperatures are between 1/100 and 100
+CONVERGED = 1e-4  # slope of the NLL in nats where the search has ended
 SPAN = 0.05  # directions of S shorter than this, relative to the longest, count as collapsed
 
 
@@ -32,7 +34,8 @@ class Calibration:
     """What `calibrate` found.
 
     Args:
-        temperature: The temperature T.
+        temperature: The temperature T; with `per_class` the best single one, where the search
+            for the others began.
         scope: What it divides.
         nll_before: Validation NLL with T = 1.
         nll: Validation NLL with T, never larger.
@@ -52,6 +55,7 @@ def calibrate(
     *,
     samples: int = 32,
     scope: Scope = "logits",
+    per_class: bool = False,
     likelihood: Categorical | Bernoulli | None = None,
     batch_size: int = 1024,
     generator: torch.Generator | None = None,
@@ -68,6 +72,8 @@ def calibrate(
         samples: Number of functions of a variational model.
         scope: "logits": all logits are divided by T. "mean": their mean over functions only, and
             the functions' deviations from it are kept, as the theory says.
+        per_class: Whether to look for a temperature and an offset of the logits for each class
+            (vector scaling) instead of one temperature. More to fit: it needs more data.
         likelihood: For a model without one; its temperature is set.
         batch_size: Examples in a pass.
         generator: Source of randomness of the functions.
@@ -81,21 +87,30 @@ def calibrate(
             "calibrate: temperatures are for Categorical and Bernoulli likelihoods, received "
             f"{found!r}. A Gaussian learns its scale in training."
         )
+    if per_class and not isinstance(found, Categorical):
+        raise ValueError("per_class: a yes-or-no question has no classes to scale apart.")
     if scope not in ("logits", "mean"):
         raise ValueError(f"scope: expected logits or mean, received {scope!r}.")
     logits, labels = _logits(model, found, validation, samples, batch_size, generator)
-    log_temperature = _best_log_temperature(logits, labels, found, scope)
-    before, after = (_nll(logits, labels, found, scope, x).item() for x in (0.0, log_temperature))
-    if not after <= before:
-        log_temperature, after = 0.0, before
-    if abs(log_temperature) > 0.999 * math.log(BOUND):
+
+    def nll(log_temperature: Tensor, offset: Tensor | None = None) -> Tensor:
+        scaled = scaled_logits(logits, log_temperature.exp(), scope, offset)
+        return F.nll_loss(average_log_probs(scaled, found.averaging), labels)
+
+    places = logits.new_tensor([0, *(BOUND * (i / 10 - 1) for i in range(21))])
+    (single,) = best = _minimum(nll, min(places, key=lambda x: nll(x).item()))
+    if abs(single) > 0.99 * BOUND:
         warnings.warn(
-            f"calibrate: the temperature is at its bound, {math.exp(log_temperature):.3g}: the "
+            f"calibrate: the temperature is at its bound, {single.exp().item():.3g}: the "
             "validation data don't determine it (all predictions right, or too few data).",
             stacklevel=2,
         )
-    found.set_temperature(math.exp(log_temperature), scope)
-    return Calibration(math.exp(log_temperature), scope, before, after, len(labels))
+    if per_class:
+        each = single.expand(logits.shape[-1])
+        best = _minimum(nll, each, torch.zeros_like(each))
+    found.set_temperature(best[0].exp(), scope, *best[1:])
+    before, after = nll(places[0]).item(), nll(*best).item()
+    return Calibration(single.exp().item(), scope, before, after, len(labels))
 
 
 def rescaled_mean(model: Variational, prior: Prior, step: int) -> Variational:
@@ -156,37 +171,24 @@ def _logits(
     return outputs.double(), labels.long()
 
 
-def _nll(
-    logits: Tensor,
-    labels: Tensor,
-    likelihood: Categorical | Bernoulli,
-    scope: Scope,
-    log_temperature: float | Tensor,
-) -> Tensor:
-    temperature = torch.as_tensor(log_temperature, dtype=logits.dtype, device=logits.device).exp()
-    scaled = scaled_logits(logits, temperature, scope)
-    return F.nll_loss(average_log_probs(scaled, likelihood.averaging), labels)
-
-
-def _best_log_temperature(
-    logits: Tensor, labels: Tensor, likelihood: Categorical | Bernoulli, scope: Scope
-) -> float:
-    bound = math.log(BOUND)
-    grid = [bound * (i / 10 - 1) for i in range(21)]
-    start = min(grid, key=lambda x: _nll(logits, labels, likelihood, scope, x).item())
-    # A bounded variable: log T = bound tanh(u).
-    u = torch.atanh(torch.tensor(start / bound * 0.999, dtype=torch.float64)).requires_grad_()
-    optimizer = torch.optim.LBFGS([u], lr=1.0, max_iter=100, line_search_fn="strong_wolfe")
+def _minimum(nll: Callable[..., Tensor], *start: Tensor) -> list[Tensor]:
+    """Return arguments within the bounds, found by L-BFGS, that are never worse than `start`."""
+    free = [torch.atanh(x / BOUND * 0.999).requires_grad_() for x in start]
+    optimizer = torch.optim.LBFGS(
+        free, max_iter=200, tolerance_grad=1e-9, tolerance_change=1e-13,
+        line_search_fn="strong_wolfe",
+    )  # fmt: skip
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        value = _nll(logits, labels, likelihood, scope, bound * torch.tanh(u))
+        value = nll(*(BOUND * x.tanh() for x in free))
         value.backward()
         return value
 
     optimizer.step(closure)
-    found = bound * math.tanh(u.item())
-    if not math.isfinite(found):
-        return start
-    nlls = {x: _nll(logits, labels, likelihood, scope, x).item() for x in (start, found)}
-    return min(nlls, key=nlls.__getitem__)
+    closure()
+    slope = max(x.grad.abs().max().item() for x in free if x.grad is not None)
+    found = [BOUND * x.detach().tanh() for x in free]
+    if not slope < CONVERGED:
+        warnings.warn(f"calibrate: L-BFGS did not converge, slope {slope:.2g}.", stacklevel=3)
+    return found if nll(*found) <= nll(*start) else list(start)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -30,19 +30,41 @@ def check_pair(name: str, data: Any) -> Data:
     if len(parts) != 2:
         received = f"{len(parts)} parts" if isinstance(data, tuple | list) else type(data).__name__
         raise TypeError(f"{name}: expected a pair, inputs and targets; received {received}.")
-    try:
-        inputs, targets = (torch.as_tensor(part) for part in parts)
-    except (TypeError, ValueError, RuntimeError):
-        kinds = " and ".join(type(part).__name__ for part in parts)
-        raise TypeError(f"{name}: expected tensors or arrays, received {kinds}.") from None
-    if not inputs.ndim or not targets.ndim or len(inputs) != len(targets):
-        raise ValueError(
-            f"{name}: expected one target for each input, received shapes {tuple(inputs.shape)} "
-            f"and {tuple(targets.shape)}."
-        )
-    if not len(inputs):
-        raise ValueError(f"{name}: there are no examples.")
+    inputs, targets = (as_tensor(name, part) for part in parts)
+    check_lengths(name, [inputs], targets)
     return inputs, targets
+
+
+def as_tensor(name: str, data: Any) -> Tensor:
+    """Return a tensor or array as a tensor.
+
+    Args:
+        name: What it is called, for the error message.
+        data: What may be one.
+    """
+    try:
+        return torch.as_tensor(data)
+    except (TypeError, ValueError, RuntimeError):
+        kind = type(data).__name__
+        raise TypeError(f"{name}: expected tensors or arrays, received {kind}.") from None
+
+
+def check_lengths(name: str, inputs: Sequence[Tensor], targets: Tensor | None) -> None:
+    """Raise ValueError unless there are examples, and as many in each tensor.
+
+    Args:
+        name: What the data are called, for the error message.
+        inputs: Tensors with the examples first.
+        targets: The same, or None.
+    """
+    every = [*inputs] if targets is None else [*inputs, targets]
+    shapes = " and ".join(str(tuple(tensor.shape)) for tensor in every)
+    if not inputs or not all(tensor.ndim for tensor in every):
+        raise ValueError(f"{name}: expected examples in the first dimension, received {shapes}.")
+    if len({len(tensor) for tensor in every}) > 1:
+        raise ValueError(f"{name}: expected one target for each input, received shapes {shapes}.")
+    if not len(every[0]):
+        raise ValueError(f"{name}: there are no examples.")
 
 
 def loss_for(targets: Tensor) -> Loss:

@@ -6,13 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from tacit import _checks
-from tacit.batches import Batches, to_model
+from tacit.batches import Batch, Batches
 from tacit.likelihood import Likelihood
 from tacit.predictive import Averaging, BinaryPredictive, ClassPredictive, Predictive
 from tacit.variational import Variational
@@ -37,7 +35,8 @@ def predict(
 
     Args:
         model: A variational model or a plain network.
-        inputs: A tensor or array, or a DataLoader of inputs or of (inputs, targets).
+        inputs: A tensor or array, a dict or tuple of them for a network with several inputs,
+            `tacit.data.Images`, or a Dataset or DataLoader of inputs or of (inputs, targets).
         samples: Number of functions.
         likelihood: What the outputs mean; the model's own if left out.
         averaging: How functions are combined into probabilities, "log_probs", "probs" or "logits";
@@ -55,9 +54,10 @@ def predict(
         (torch.Size([5, 3]), torch.Size([5]))
     """
     likelihood = likelihood_of(model, likelihood)
-    batches = _batches(inputs, _checks.positive_integer("batch_size", batch_size))
+    _checks.positive_integer("batch_size", batch_size)
+    batches = Batches("inputs", inputs, batch_size, targets=False)
     outputs = sampled_outputs(
-        model, batches, samples=samples, chunk_size=chunk_size, generator=generator
+        model, batches.epoch(), samples=samples, chunk_size=chunk_size, generator=generator
     )
     with torch.no_grad():
         found = likelihood.predictive(outputs)
@@ -114,19 +114,19 @@ def outputs_and_targets(
     """Return the outputs of M functions (M, B, ...) and the targets, from one pass over data."""
     targets: list[Tensor] = []
 
-    def inputs() -> Iterator[Any]:
-        for batch in data.epoch(seed=0, epoch=0):
+    def noted() -> Iterator[Batch]:
+        for batch in data.epoch():
             targets.append(batch.targets)
-            yield batch.inputs
+            yield batch
 
-    outputs = sampled_outputs(model, inputs(), samples=samples, generator=generator)
+    outputs = sampled_outputs(model, noted(), samples=samples, generator=generator)
     return outputs, torch.cat(targets).to(outputs.device)
 
 
 @torch.no_grad()
 def sampled_outputs(
     model: nn.Module,
-    batches: Iterable[Any],
+    batches: Iterable[Batch],
     *,
     samples: int,
     chunk_size: int | None = None,
@@ -142,12 +142,11 @@ def sampled_outputs(
         if isinstance(model, Variational):
             weights = model.sample(samples, generator=generator)
         outputs = []
-        for inputs in batches:
-            moved = to_model(inputs, like)
+        for batch in batches:
             if weights is None:
-                outputs.append(_tensor(model(moved))[None])
+                outputs.append(_tensor(batch.call(model, like))[None])
             else:
-                output = model(moved, weights=weights, chunk_size=chunk_size)
+                output = batch.call(model, like, weights=weights, chunk_size=chunk_size)
                 outputs.append(_tensor(output))
     finally:
         for module, training in modes.items():
@@ -162,18 +161,3 @@ def _tensor(output: Any) -> Tensor:
     if not isinstance(logits, Tensor):
         raise TypeError(f"predict: expected a tensor as output, received {type(output).__name__}.")
     return logits
-
-
-def _batches(inputs: Any, batch_size: int) -> Iterator[Tensor]:
-    if isinstance(inputs, np.ndarray):
-        inputs = torch.from_numpy(inputs)
-    if isinstance(inputs, Tensor):
-        yield from inputs.split(batch_size)
-    elif isinstance(inputs, DataLoader):
-        for batch in inputs:
-            yield batch[0] if isinstance(batch, tuple | list) else batch
-    else:
-        raise TypeError(
-            "inputs: expected a tensor, an array or a DataLoader, received "
-            f"{type(inputs).__name__}."
-        )

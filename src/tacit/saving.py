@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from tacit import _files
@@ -150,6 +151,8 @@ def _describe_likelihood(likelihood: Likelihood | None) -> dict[str, Any] | None
     if isinstance(likelihood, Categorical | Bernoulli):
         settings["averaging"] = likelihood.averaging
         settings["scope"] = likelihood.scope
+    if isinstance(likelihood, Categorical):
+        settings["per_class"] = likelihood.temperature.numel() if likelihood.temperature.ndim else 0
     if isinstance(likelihood, Gaussian):
         settings["learn"] = likelihood.log_scale.requires_grad
     return settings
@@ -158,8 +161,12 @@ def _describe_likelihood(likelihood: Likelihood | None) -> dict[str, Any] | None
 def _build_likelihood(given: Mapping[str, Any] | None) -> Likelihood | None:
     if given is None:
         return None
-    settings = {name: value for name, value in given.items() if name not in ("kind", "scope")}
+    calibrated = ("kind", "scope", "per_class")
+    settings = {name: value for name, value in given.items() if name not in calibrated}
     likelihood: Likelihood = _build({"kind": given["kind"], **settings}, LIKELIHOODS)
     if isinstance(likelihood, Categorical | Bernoulli):
         likelihood.scope = given["scope"]
+    if isinstance(likelihood, Categorical) and given["per_class"]:
+        numbers = torch.ones(given["per_class"])
+        likelihood.set_temperature(numbers, given["scope"], torch.zeros_like(numbers))
     return likelihood

@@ -1,7 +1,9 @@
+import contextlib
 import io
 import math
 import os
 import signal
+import subprocess
 import threading
 
 import numpy as np
@@ -437,12 +439,64 @@ class TestCheckpoints:
             fit(make_model(), epochs=3, checkpoint=tmp_path)
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
+    def test_a_disk_that_is_really_full(self, tmp_path):
+        mounted = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(tmp_path)]
+        if subprocess.run(mounted, capture_output=True, check=False).returncode:
+            pytest.skip("to mount a small disk needs root")
+        try:
+            fit(make_model(), epochs=2, checkpoint=tmp_path)
+            before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+            (tmp_path / "filler").write_bytes(b"")
+            with contextlib.suppress(OSError), (tmp_path / "filler").open("wb") as file:
+                while True:
+                    file.write(bytes(1024))
+                    file.flush()
+            with pytest.raises(OSError, match="could not be written: .*[Nn]o space left"):
+                fit(make_model(), epochs=3, checkpoint=tmp_path)
+            (tmp_path / "filler").unlink()
+            assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+            whole, parts = make_model(), make_model()
+            fit(whole, epochs=3)
+            fit(parts, epochs=3, checkpoint=tmp_path)
+            assert_close(weights(parts), weights(whole), rtol=0, atol=0)
+        finally:
+            subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_a_temperature_from_before_is_forgotten():
+    model = make_model()
+    model.likelihood.set_temperature(3.0)
+    fit(model, epochs=1)
+    assert model.likelihood.temperature == 1
+
+
+def test_a_hugging_face_model_on_batches_of_dicts():
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16, max_position_embeddings=8, num_labels=2,
+    )  # fmt: skip
+    words = torch.randint(0, 20, (64, 8))
+    labels = (words[:, 0] > 9).long()
+    inputs = {"input_ids": words, "attention_mask": torch.ones_like(words)}
+    rows = [{**{k: v[i] for k, v in inputs.items()}, "labels": labels[i]} for i in range(64)]
+    net = BertForSequenceClassification(config)
+    model = tacit.variational(net, ["classifier"], rank=4, likelihood=tacit.Categorical())
+    kwargs = {"epochs": 15, "lr": 0.01, "optimizer": "adam", "batch_size": 16, "progress": False}
+    history = tacit.fit(model, (inputs, labels), DataLoader(rows, batch_size=32), **kwargs)
+    assert history["nll"][-1] < history["nll"][0]
+    assert history["accuracy"][-1] > 0.9
+    logits = tacit.predict(model, DataLoader(rows, batch_size=32)).logits
+    assert logits.shape == (32, 64, 2)
+
 
 class TestBadInput:
     @pytest.mark.parametrize(
         ("change", "error", "match"),
         [
-            ({"train": X}, TypeError, "train: expected a pair of tensors or arrays, a Dataset"),
+            ({"train": X}, TypeError, "train: expected a pair of tensors or arrays, inputs and"),
             ({"train": (X, Y[:5])}, ValueError, "train: expected one target for each input"),
             ({"validation": (X,)}, TypeError, "validation: expected a pair"),
             ({"epochs": 0}, ValueError, "epochs: expected an integer of at least 1"),

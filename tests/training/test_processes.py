@@ -17,12 +17,16 @@ from torch.testing import assert_close
 WORKER = str(Path(__file__).parent / "worker.py")
 
 
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
 def command(processes, *arguments):
     if processes == 1:
         return [sys.executable, WORKER, *map(str, arguments)]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     launcher = ["-m", "torch.distributed.run", f"--nproc-per-node={processes}"]
     return [sys.executable, *launcher, f"--master-port={port}", WORKER, *map(str, arguments)]
 
@@ -99,3 +103,37 @@ def test_two_processes_are_one(tmp_path):
     one, two = (load(tmp_path / f"{processes}.pt") for processes in (1, 2))
     for name, tensor in one.items():
         assert_close(two[name], tensor, rtol=1e-5, atol=1e-6)
+
+
+def finish_on_two_machines(folder, out, epochs):
+    """Run one launcher for each machine; the disk of the second has no checkpoint."""
+    port, started = free_port(), []
+    for rank in (0, 1):
+        where = "-" if folder is None else folder / f"machine-{rank}"
+        launcher = ["-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"]
+        place = [f"--node-rank={rank}", "--master-addr=127.0.0.1", f"--master-port={port}"]
+        arguments = [where, f"{out}.{rank}", epochs, "variational", 0]
+        started.append(
+            subprocess.Popen(
+                [sys.executable, *launcher, *place, WORKER, *map(str, arguments)],
+                env=environment(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    for process in started:
+        errors = process.communicate(timeout=120)[1]
+        assert process.returncode == 0, errors
+
+
+@pytest.mark.slow
+def test_two_machines_that_share_no_disk(tmp_path):
+    finish_on_two_machines(None, tmp_path / "whole", 4)
+    for epochs in (2, 4):
+        finish_on_two_machines(tmp_path, tmp_path / "parts", epochs)
+    assert not (tmp_path / "machine-1").exists()
+    whole = load(tmp_path / "whole.0")
+    for other in ("whole.1", "parts.0", "parts.1"):
+        for name, tensor in load(tmp_path / other).items():
+            assert_close(tensor, whole[name], rtol=0, atol=0)

@@ -37,7 +37,7 @@ class Bernoulli(Likelihood):
 
     def loss(self, outputs: Tensor, targets: Tensor, *, samples: bool | None = None) -> Tensor:
         outputs, targets = aligned("Bernoulli", outputs, targets, event=0, samples=samples)
-        if targets.device.type == "cpu" and targets.numel():
+        if targets.numel():
             low, high = targets.min().item(), targets.max().item()
             if low < 0 or high > 1:
                 wrong = low if low < 0 else high
@@ -52,9 +52,9 @@ class Bernoulli(Likelihood):
         scaled = scaled_logits(outputs, self.temperature, self.scope)
         return BinaryPredictive(scaled, self.averaging)
 
-    def set_temperature(self, temperature: float, scope: Scope = "logits") -> None:
+    def set_temperature(self, temperature: float | Tensor, scope: Scope = "logits") -> None:
         """Set the temperature of predictions."""
-        self.temperature.fill_(_checks.positive_number("temperature", temperature))
+        self.temperature.fill_(_checks.positive_number("temperature", float(temperature)))
         self.scope = scope
 
     def extra_repr(self) -> str:

@@ -38,6 +38,7 @@ class Categorical(Likelihood):
     """
 
     temperature: Tensor
+    offset: Tensor
     class_weights: Tensor | None
 
     def __init__(
@@ -63,6 +64,7 @@ class Categorical(Likelihood):
             weights = torch.as_tensor(class_weights, dtype=torch.get_default_dtype())
         self.register_buffer("class_weights", weights)
         self.register_buffer("temperature", torch.ones(()))
+        self.register_buffer("offset", torch.zeros(()))
 
     def loss(self, outputs: Tensor, targets: Tensor, *, samples: bool | None = None) -> Tensor:
         outputs, targets = aligned("Categorical", outputs, targets, event=1, samples=samples)
@@ -80,15 +82,28 @@ class Categorical(Likelihood):
         )
 
     def predictive(self, outputs: Tensor) -> ClassPredictive:
-        scaled = scaled_logits(outputs, self.temperature, self.scope)
+        scaled = scaled_logits(outputs, self.temperature, self.scope, self.offset)
         return ClassPredictive(scaled, self.averaging, self.class_names)
 
-    def set_temperature(self, temperature: float, scope: Scope = "logits") -> None:
-        """Set the temperature of predictions."""
-        self.temperature.fill_(_checks.positive_number("temperature", temperature))
-        self.scope = scope
+    def set_temperature(
+        self, temperature: float | Tensor, scope: Scope = "logits", offset: float | Tensor = 0.0
+    ) -> None:
+        """Set the temperature of predictions, and what is added to the logits.
+
+        Args:
+            temperature: One number, or one for each class, (C,).
+            scope: What it divides.
+            offset: One number for each class, (C,).
+        """
+        numbers = torch.as_tensor(temperature).to(self.temperature)
+        for number in numbers.flatten().tolist():
+            _checks.positive_number("temperature", number)
+        self.temperature, self.scope = numbers, scope
+        self.offset = torch.as_tensor(offset).to(self.offset)
 
     def extra_repr(self) -> str:
+        if self.temperature.ndim:
+            return "temperature=one for each class"
         return f"temperature={self.temperature.item():.4g}"
 
 
@@ -99,8 +114,8 @@ def check_labels(targets: Tensor, classes: int) -> None:
             f"Categorical: expected integer labels from 0 to {classes - 1}, received "
             f"{targets.dtype}."
         )
-    # On an accelerator it would make the processor wait; there torch's own assertion stands.
-    if targets.device.type == "cpu" and targets.numel():
+    # On an accelerator this waits for the device; torch's own assertion there ends the process.
+    if targets.numel():
         low, high = targets.min().item(), targets.max().item()
         if low < 0 or high >= classes:
             wrong = low if low < 0 else high

@@ -9,17 +9,19 @@ from torch import Tensor
 Scope: TypeAlias = Literal["logits", "mean"]
 
 
-def scaled_logits(logits: Tensor, temperature: Tensor, scope: Scope = "logits") -> Tensor:
+def scaled_logits(
+    logits: Tensor, temperature: Tensor, scope: Scope = "logits", offset: Tensor | None = None
+) -> Tensor:
     """Return the logits of M functions with a temperature.
 
     Args:
         logits: (M, B, ...).
-        temperature: T.
+        temperature: T, one number or one for each class.
         scope: "logits" divides them by T; "mean" divides their mean over functions only and keeps
             how the functions deviate from it, as the paper's theory does.
+        offset: Added afterwards, one number for each class.
     """
     temperature = temperature.to(logits)
-    if scope == "logits":
-        return logits / temperature
     mean = logits.mean(0)
-    return mean / temperature + (logits - mean)
+    scaled = logits / temperature if scope == "logits" else mean / temperature + (logits - mean)
+    return scaled if offset is None else scaled + offset.to(logits)

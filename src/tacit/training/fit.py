@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,24 +10,32 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import torch
-from lightning_fabric import Fabric
 from rich.console import Console
 from torch import Tensor, nn
 
 from tacit import _checks
-from tacit.batches import Batch, Batches, to_model
+from tacit.batches import Batch, Batches
 from tacit.likelihood import Gaussian, HeteroscedasticGaussian, Likelihood
 from tacit.objective import ExpectedLoss, Objective
 from tacit.optimizers import make_optimizer
 from tacit.parametrization import Parametrization
 from tacit.prediction import likelihood_of
+from tacit.training.arguments import (
+    Schedule,
+    add_likelihood,
+    adopt,
+    check_choices,
+    check_exact,
+    check_randomness,
+    make_fabric,
+    schedule_factor,
+)
 from tacit.training.history import History
 from tacit.training.run import Run, Settings
 from tacit.training.shown import shown
 from tacit.training.signals import stop_requests
 from tacit.variational import Variational
 
-Schedule: TypeAlias = Literal["cosine"] | Callable[[float], float] | None
 Callback: TypeAlias = Callable[[dict[str, float], nn.Module], bool | None]
 
 
@@ -117,9 +124,9 @@ def fit(
         >>> len(history), history["accuracy"][-1] > 0.8
         (10, True)
     """
-    _check_choices(early_stopping, validation, resume, seed)
-    likelihood = _adopt(model, likelihood_of(model, likelihood))
-    _check_randomness(model, samples, draws, objective)
+    check_choices(early_stopping, validation, resume, seed)
+    likelihood = adopt(model, likelihood_of(model, likelihood))
+    check_randomness(model, samples, draws, objective)
     settings = Settings(
         epochs=_checks.positive_integer("epochs", epochs),
         lr=_checks.positive_number("lr", lr),
@@ -135,19 +142,19 @@ def fit(
         objective=(objective or ExpectedLoss()).fingerprint(),
         early_stopping=early_stopping,
     )
-    factor = _schedule(schedule)
+    factor = schedule_factor(schedule)
     with torch.random.fork_rng():
-        fabric = _fabric(accelerator, devices, strategy, precision)
+        fabric = make_fabric(accelerator, devices, strategy, precision)
         rank, parts = fabric.global_rank, fabric.world_size
         data = Batches("train", train, batch_size, shuffle=True, rank=rank, parts=parts)
         held_out = None if validation is None else Batches("validation", validation, batch_size)
-        _check_exact(data, checkpoint)
+        check_exact(data, checkpoint)
         extra = {"momentum": momentum} if optimizer.lower() == "sgd" else {}
         stepper = make_optimizer(
             model, lr, optimizer,
             parametrization=parametrization, weight_decay=weight_decay, **extra,
         )  # fmt: skip
-        _add_likelihood(stepper, model, likelihood, lr, parts)
+        add_likelihood(stepper, model, likelihood, lr, parts)
         run = Run(fabric, model, stepper, likelihood, settings, data, checkpoint)
         shows = progress and fabric.is_global_zero
         if resume == "auto" and run.restore() and shows and not run.finished:
@@ -217,63 +224,6 @@ def _diverged(run: Run, what: str, lr: float) -> None:
     )
 
 
-def _adopt(model: nn.Module, likelihood: Likelihood) -> Likelihood:
-    """Return the likelihood; a variational model without one has it from now on."""
-    if isinstance(model, Variational):
-        if model.likelihood is None:
-            model.likelihood = likelihood
-        elif model.likelihood is not likelihood:
-            raise ValueError("likelihood: the model has one of its own; leave it out.")
-    return likelihood
-
-
-def _add_likelihood(
-    optimizer: torch.optim.Optimizer,
-    model: nn.Module,
-    likelihood: Likelihood,
-    lr: float,
-    processes: int,
-) -> None:
-    """Train the parameters of a plain network's likelihood too."""
-    own = {id(parameter) for parameter in model.parameters()}
-    learned = [p for p in likelihood.parameters() if p.requires_grad and id(p) not in own]
-    if learned and processes > 1:
-        raise ValueError("likelihood: with several processes its parameters can't be learned.")
-    if learned:
-        optimizer.add_param_group({"params": learned, "lr": lr, "name": "likelihood x1"})
-
-
-def _check_choices(early_stopping: int | None, validation: Any, resume: str, seed: int) -> None:
-    if early_stopping is not None:
-        _checks.positive_integer("early_stopping", early_stopping)
-        if validation is None:
-            raise ValueError("early_stopping needs validation data.")
-    if resume not in ("auto", "never"):
-        raise ValueError(f"resume: expected auto or never, received {resume!r}.")
-    if not isinstance(seed, int) or not 0 <= seed < 2**40:
-        raise ValueError(f"seed: expected an integer from 0 to 2^40, received {seed!r}.")
-
-
-def _check_randomness(
-    model: nn.Module, samples: int, draws: int, objective: Objective | None
-) -> None:
-    _checks.positive_integer("samples", samples)
-    _checks.positive_integer("draws", draws)
-    if samples > 1 and draws > 1:
-        raise ValueError("samples and draws exclude each other: choose one.")
-    if not isinstance(model, Variational) and (samples > 1 or draws > 1 or objective is not None):
-        raise ValueError("samples, draws and objective are for variational models.")
-
-
-def _check_exact(data: Batches, checkpoint: str | Path | None) -> None:
-    loader = data.loader
-    if checkpoint is not None and loader is not None and loader.persistent_workers:
-        raise ValueError(
-            "train: the workers of a DataLoader with persistent_workers=True keep random states "
-            "that a checkpoint can't hold; turn it off to be able to resume."
-        )
-
-
 @contextmanager
 def _drawing(model: nn.Module, draws: int) -> Iterator[None]:
     """Let the model make this many draws, as if it had been given to `variational`."""
@@ -293,32 +243,9 @@ def _loss(run: Run, objective: Objective, size: int) -> Callable[[Batch], Tensor
     keywords = {"samples": run.settings.samples} if many else {}
 
     def loss(batch: Batch) -> Tensor:
-        outputs = run.model(to_model(batch.inputs, run.like), **keywords)
+        outputs = batch.call(run.model, run.like, **keywords)
         outputs = getattr(outputs, "logits", outputs)
         value = run.likelihood.loss(outputs, batch.targets.to(run.device), samples=many)
         return objective(value, raw, data_size=size) if isinstance(raw, Variational) else value
 
     return loss
-
-
-def _schedule(schedule: Schedule) -> Callable[[float], float]:
-    if schedule is None:
-        return lambda part: 1.0
-    if schedule == "cosine":
-        return lambda part: 0.5 * (1 + math.cos(math.pi * part))
-    if not callable(schedule):
-        raise ValueError(f"schedule: expected 'cosine' or a function, received {schedule!r}.")
-    return schedule
-
-
-def _fabric(accelerator: str, devices: int | str, strategy: str, precision: str) -> Fabric:
-    nodes = 1
-    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has started the processes
-        devices = int(os.environ["LOCAL_WORLD_SIZE"])
-        nodes = int(os.environ["WORLD_SIZE"]) // devices
-        strategy = "ddp" if strategy == "auto" else strategy
-    settings: dict[str, Any] = {"accelerator": accelerator, "devices": devices}
-    fabric = Fabric(**settings, num_nodes=nodes, strategy=strategy, precision=precision)  # type: ignore[arg-type]
-    if fabric.world_size > 1 or "TORCHELASTIC_RUN_ID" in os.environ:
-        fabric.launch()
-    return fabric

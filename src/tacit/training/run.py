@@ -102,6 +102,11 @@ class Run:
         return self.fabric.device
 
     @property
+    def _precision(self) -> Any:
+        """Fabric's precision: with 16-mixed it has a loss scale, numbers only."""
+        return self.fabric.strategy.precision
+
+    @property
     def step(self) -> int:
         """Steps since the beginning."""
         return self.epoch * len(self.data) + self.done
@@ -222,7 +227,7 @@ class Run:
 
     def restore(self) -> bool:
         """Go on from the newest checkpoint; return whether there is one."""
-        saved = None if self.folder is None else files.read_newest(self.folder)
+        saved = self._read()
         if saved is None:
             return False
         self._alone = False
@@ -238,11 +243,29 @@ class Run:
             self.optimizer.optimizer,
             Checkpoint(_part(saved.tensors, "optimizer."), saved.data["optimizer"]),
         )
+        self._precision.load_state_dict(saved.data["precision"])
         rank = self.fabric.global_rank
         self._saved_random = Checkpoint(
             _part(saved.tensors, f"random.{rank}."), saved.data["random"][rank]
         )
         return True
+
+    def _read(self) -> Checkpoint | None:
+        """Return the newest checkpoint: the first process reads it, for other machines too."""
+        if self.folder is None:
+            return None
+        found: list[Any] = [None]
+        if self.fabric.is_global_zero:
+            try:
+                found = [files.read_newest(self.folder)]
+            except ValueError as error:
+                found = [error]
+        if self.fabric.world_size > 1:
+            torch.distributed.broadcast_object_list(found, src=0)
+        if isinstance(found[0], ValueError):
+            raise found[0]
+        read: Checkpoint | None = found[0]
+        return read
 
     def _checkpoint(self, random_states: list[Checkpoint]) -> Checkpoint:
         stepper = files.optimizer_state(self.optimizer.optimizer)
@@ -262,6 +285,7 @@ class Run:
                 "loss_sum": self.loss_sum,
                 "history": self.history.to_dict(),
                 "optimizer": stepper.data,
+                "precision": self._precision.state_dict(),
                 "random": [state.data for state in random_states],
             },
         )

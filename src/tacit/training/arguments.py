@@ -1,0 +1,108 @@
+"""What `fit` is asked for: checked, and made into what the loop needs."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import torch
+from lightning_fabric import Fabric
+from torch import nn
+
+from tacit import _checks
+from tacit.batches import Batches
+from tacit.likelihood import Bernoulli, Categorical, Likelihood
+from tacit.objective import Objective
+from tacit.variational import Variational
+
+Schedule: TypeAlias = Literal["cosine"] | Callable[[float], float] | None
+
+
+def check_choices(early_stopping: int | None, validation: Any, resume: str, seed: int) -> None:
+    """Raise an error for choices that can't be."""
+    if early_stopping is not None:
+        _checks.positive_integer("early_stopping", early_stopping)
+        if validation is None:
+            raise ValueError("early_stopping needs validation data.")
+    if resume not in ("auto", "never"):
+        raise ValueError(f"resume: expected auto or never, received {resume!r}.")
+    if not isinstance(seed, int) or not 0 <= seed < 2**40:
+        raise ValueError(f"seed: expected an integer from 0 to 2^40, received {seed!r}.")
+
+
+def check_randomness(
+    model: nn.Module, samples: int, draws: int, objective: Objective | None
+) -> None:
+    """Raise an error for numbers of samples and draws that can't be."""
+    _checks.positive_integer("samples", samples)
+    _checks.positive_integer("draws", draws)
+    if samples > 1 and draws > 1:
+        raise ValueError("samples and draws exclude each other: choose one.")
+    if not isinstance(model, Variational) and (samples > 1 or draws > 1 or objective is not None):
+        raise ValueError("samples, draws and objective are for variational models.")
+
+
+def check_exact(data: Batches, checkpoint: str | Path | None) -> None:
+    """Raise an error for data whose order a checkpoint can't hold."""
+    loader = data.loader
+    if checkpoint is not None and loader is not None and loader.persistent_workers:
+        raise ValueError(
+            "train: the workers of a DataLoader with persistent_workers=True keep random states "
+            "that a checkpoint can't hold; turn it off to be able to resume."
+        )
+
+
+def adopt(model: nn.Module, likelihood: Likelihood) -> Likelihood:
+    """Return the likelihood; a variational model without one has it from now on."""
+    if isinstance(model, Variational):
+        if model.likelihood is None:
+            model.likelihood = likelihood
+        elif model.likelihood is not likelihood:
+            raise ValueError("likelihood: the model has one of its own; leave it out.")
+    if isinstance(likelihood, Categorical | Bernoulli):
+        likelihood.set_temperature(1.0)  # one found before training would not fit afterwards
+    return likelihood
+
+
+def add_likelihood(
+    optimizer: torch.optim.Optimizer,
+    model: nn.Module,
+    likelihood: Likelihood,
+    lr: float,
+    processes: int,
+) -> None:
+    """Train the parameters of a plain network's likelihood too."""
+    own = {id(parameter) for parameter in model.parameters()}
+    learned = [p for p in likelihood.parameters() if p.requires_grad and id(p) not in own]
+    if learned and processes > 1:
+        raise ValueError("likelihood: with several processes its parameters can't be learned.")
+    if learned:
+        optimizer.add_param_group({"params": learned, "lr": lr, "name": "likelihood x1"})
+
+
+def schedule_factor(schedule: Schedule) -> Callable[[float], float]:
+    """Return the function from the part of training done to a factor."""
+    if schedule is None:
+        return lambda part: 1.0
+    if schedule == "cosine":
+        return lambda part: 0.5 * (1 + math.cos(math.pi * part))
+    if not callable(schedule):
+        raise ValueError(f"schedule: expected 'cosine' or a function, received {schedule!r}.")
+    return schedule
+
+
+def make_fabric(accelerator: str, devices: int | str, strategy: str, precision: str) -> Fabric:
+    """Return the devices and processes, started."""
+    nodes = 1
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has started the processes
+        devices = int(os.environ["LOCAL_WORLD_SIZE"])
+        nodes = int(os.environ["WORLD_SIZE"]) // devices
+        strategy = "ddp" if strategy == "auto" else strategy
+    settings: dict[str, Any] = {"accelerator": accelerator, "devices": devices}
+    fabric = Fabric(**settings, num_nodes=nodes, strategy=strategy, precision=precision)  # type: ignore[arg-type]
+    if fabric.world_size > 1 or "TORCHELASTIC_RUN_ID" in os.environ:
+        fabric.launch()
+    return fabric
