@@ -39,4 +39,6 @@ $(ENV): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	# A reference for the tests. Alone: it asks for torchvision, which has no CPU build to go with torch's.
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps mup
+	# Another one, in a folder of its own: where it is installed, Lightning Fabric imports it, for seconds.
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps --target .venv/reference torchmetrics lightning-utilities
 	touch $@

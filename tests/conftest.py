@@ -1,3 +1,5 @@
+import socket
+
 import pytest
 import torch
 
@@ -5,3 +7,10 @@ import torch
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def unused_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]

@@ -10,9 +10,9 @@ import tacit
 # Each row may import from the rows above it, and from itself only within one package.
 LAYERS = [
     ["_checks", "_console", "_files", "_names", "_tree"],
-    ["covariance", "noise", "parametrization", "metrics", "plots", "data", "models", "theory"],
+    ["covariance", "noise", "parametrization", "metrics", "data", "models", "theory"],
     ["predictive"],
-    ["likelihood"],
+    ["likelihood", "plots"],
     ["pairs"],
     ["batches"],
     ["distribution", "functional", "selection"],

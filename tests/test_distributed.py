@@ -1,7 +1,6 @@
 """Two real processes under DDP: parameters in step, noise of their own."""
 
 import os
-import socket
 
 import pytest
 import torch
@@ -39,11 +38,8 @@ def train(rank, port, folder):
 
 
 @pytest.mark.slow
-def test_two_processes_stay_in_step_with_different_noise(tmp_path):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    mp.spawn(train, args=(port, str(tmp_path)), nprocs=2)
+def test_two_processes_stay_in_step_with_different_noise(tmp_path, unused_port):
+    mp.spawn(train, args=(unused_port, str(tmp_path)), nprocs=2)
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
     for name, value in first["state"].items():
         assert torch.equal(value, second["state"][name]), name

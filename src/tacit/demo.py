@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from tacit import metrics
+from tacit import metrics, plots
 from tacit._console import print_table
 from tacit.calibration import calibrate
 from tacit.covariance import LowRank
@@ -23,7 +23,7 @@ from tacit.likelihood import Categorical, Gaussian
 from tacit.pairs import Data
 from tacit.prediction import predict
 from tacit.predictive import ClassPredictive, RegressionPredictive
-from tacit.report import Page, figures
+from tacit.report import Page
 from tacit.training import fit
 from tacit.variational import variational
 
@@ -159,34 +159,34 @@ def write_page(
     )  # fmt: skip
     page.heading("Does confidence mean anything?")
     page.figure(
-        figures.reliability(known, labels),
+        plots.plot_reliability(known, labels),
         "Accuracy of predictions against their confidence. On the dashed line, predictions with "
         "80 % confidence are right in 80 % of the cases. Darker bars hold more predictions.",
     )
     page.figure(
-        figures.confidences(known, labels),
+        plots.plot_confidence(known, labels),
         "Confidence of right and of wrong predictions. Wrong ones should not be confident.",
     )
     page.heading("What it is sure of")
     page.figure(
-        figures.images(images, known[OURS], labels),
+        plots.plot_images(images, known[OURS], labels),
         "The most and the least certain images of tacit, with prediction and confidence; red ones "
         "are wrong.",
     )
     page.heading("Leaving the hard ones to a person")
     page.figure(
-        figures.rejection(known, labels),
+        plots.plot_rejection(known, labels),
         "Accuracy on what is left when the most uncertain predictions are rejected.",
     )
     page.heading("Inputs unlike any it has seen")
     page.figure(
-        figures.entropies(predictions),
+        plots.plot_entropy(predictions),
         "Entropy of predictions for digits, noisy digits and photographs: further to the right is "
         "less certain.",
     )
     page.heading("The same for numbers")
     page.figure(
-        figures.fan(*curve),
+        plots.plot_fan(*curve),
         "Twenty functions from a model of a curve, their mean and 90 % interval. They agree where "
         "there are data (orange) and differ where there are none.",
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from tacit import _checks
 from tacit.batches import Batch, Batches
 from tacit.likelihood import Likelihood
+from tacit.metrics import Metrics, Streaming, auroc, fpr95
 from tacit.predictive import Averaging, BinaryPredictive, ClassPredictive, Predictive
 from tacit.variational import Variational
 
@@ -56,10 +58,10 @@ def predict(
     likelihood = likelihood_of(model, likelihood)
     _checks.positive_integer("batch_size", batch_size)
     batches = Batches("inputs", inputs, batch_size, targets=False)
-    outputs = sampled_outputs(
-        model, batches.epoch(), samples=samples, chunk_size=chunk_size, generator=generator
-    )
-    with torch.no_grad():
+    with functions_of(
+        model, samples=samples, chunk_size=chunk_size, generator=generator
+    ) as functions:
+        outputs = torch.cat([functions(batch) for batch in batches.epoch()], dim=1)
         found = likelihood.predictive(outputs)
     if averaging is None:
         return found
@@ -85,75 +87,113 @@ def evaluate(
     *,
     samples: int = 32,
     likelihood: Likelihood | None = None,
+    foreign: Any = None,
     batch_size: int = 1024,
+    chunk_size: int | None = None,
     generator: torch.Generator | None = None,
-) -> dict[str, float]:
+) -> Metrics:
     """Return how good a model's predictions are on data: NLL, accuracy, calibration error, ...
+
+    Predictions are made batch by batch and not kept, so that memory doesn't grow with the data.
+    Under several processes each evaluates all data by itself.
 
     Args:
         model: A variational model or a plain network.
         data: A pair of tensors or arrays, a Dataset or a DataLoader, of inputs and targets.
         samples: Number of functions.
         likelihood: What the outputs mean; the model's own if left out.
+        foreign: Inputs of another kind, which a classifier should be less sure of: how well the
+            entropy tells them from the data is then measured too.
         batch_size: Examples in a pass.
+        chunk_size: How many functions to run at a time, to bound memory.
         generator: Source of randomness of the functions.
 
     Returns:
-        For classes `nll`, `accuracy` and `ece`; for numbers `nll`, `rmse`, `crps`, `coverage_90`.
+        For classes `nll`, `accuracy`, `ece`, `adaptive_ece`, `aurc`, `brier`, `classwise_ece`, with
+        more than five also `top5`, with `foreign` also `ood_auroc` and `ood_fpr95`; for numbers
+        `nll`, `rmse`, `crps`, `coverage_90`, `interval_score_90`. They print as a table.
+
+    Examples:
+        >>> import tacit, torch
+        >>> net, x = torch.nn.Linear(2, 2), torch.randn(8, 2)
+        >>> found = tacit.evaluate(net, (x, net(x).argmax(-1)), likelihood=tacit.Categorical())
+        >>> found["accuracy"], found["aurc"]
+        (1.0, 0.0)
     """
     likelihood = likelihood_of(model, likelihood)
-    batches = Batches("data", data, _checks.positive_integer("batch_size", batch_size))
-    outputs, targets = outputs_and_targets(model, batches, samples=samples, generator=generator)
-    with torch.no_grad():
-        return likelihood.predictive(outputs).scores(targets)
+    _checks.positive_integer("batch_size", batch_size)
+    known = Batches("data", data, batch_size)
+    others = None if foreign is None else Batches("foreign", foreign, batch_size, targets=False)
+    with functions_of(
+        model, samples=samples, chunk_size=chunk_size, generator=generator
+    ) as functions:
+        found = collect(functions, likelihood, known)
+        scores = found.compute()
+        if others is not None:
+            strange = collect(functions, likelihood, others)
+            pair = found["entropy"], strange["entropy"]
+            scores.update(ood_auroc=auroc(*pair), ood_fpr95=fpr95(*pair))
+    return scores
+
+
+Functions: TypeAlias = Callable[[Batch], Tensor]
+"""From a batch to the outputs of M functions, (M, B, ...)."""
+
+
+@contextmanager
+def functions_of(
+    model: nn.Module,
+    *,
+    samples: int,
+    chunk_size: int | None = None,
+    generator: torch.Generator | None = None,
+) -> Iterator[Functions]:
+    """Draw M functions of a model once, to be used on many batches; a plain network is one.
+
+    Meanwhile the model is in eval mode and gradients are off; then all is as it was.
+    """
+    _checks.positive_integer("samples", samples)
+    modes = {module: module.training for module in model.modules()}
+    like = next(model.parameters(), torch.zeros(()))
+    model.eval()
+    try:
+        with torch.no_grad():
+            if isinstance(model, Variational):
+                weights = model.sample(samples, generator=generator)
+                yield lambda batch: _tensor(
+                    batch.call(model, like, weights=weights, chunk_size=chunk_size)
+                )
+            else:
+                yield lambda batch: _tensor(batch.call(model, like))[None]
+    finally:
+        for module, training in modes.items():
+            module.training = training  # each its own: some may be frozen in eval mode
+
+
+def collect(functions: Functions, likelihood: Likelihood, data: Batches) -> Streaming:
+    """Return what metrics need of predictions for data; of inputs alone, their entropies."""
+    collected = Streaming()
+    for batch in data.epoch():
+        outputs = functions(batch)
+        found = likelihood.predictive(outputs)
+        if isinstance(found, ClassPredictive | BinaryPredictive):
+            collected.update({"entropy": found.entropy})
+        elif not data.targets:
+            raise ValueError("foreign: predicted numbers have no entropy to tell inputs apart.")
+        if data.targets:
+            targets = batch.targets.to(outputs.device)
+            collected.update(found.errors(targets), found.sums(targets))
+    return collected
 
 
 def outputs_and_targets(
     model: nn.Module, data: Batches, *, samples: int, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return the outputs of M functions (M, B, ...) and the targets, from one pass over data."""
-    targets: list[Tensor] = []
-
-    def noted() -> Iterator[Batch]:
-        for batch in data.epoch():
-            targets.append(batch.targets)
-            yield batch
-
-    outputs = sampled_outputs(model, noted(), samples=samples, generator=generator)
-    return outputs, torch.cat(targets).to(outputs.device)
-
-
-@torch.no_grad()
-def sampled_outputs(
-    model: nn.Module,
-    batches: Iterable[Batch],
-    *,
-    samples: int,
-    chunk_size: int | None = None,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """Return the outputs of M functions for all inputs, (M, B, ...); M is 1 for a plain network."""
-    samples = _checks.positive_integer("samples", samples)
-    modes = {module: module.training for module in model.modules()}
-    like = next(model.parameters(), torch.zeros(()))
-    model.eval()
-    try:
-        weights = None
-        if isinstance(model, Variational):
-            weights = model.sample(samples, generator=generator)
-        outputs = []
-        for batch in batches:
-            if weights is None:
-                outputs.append(_tensor(batch.call(model, like))[None])
-            else:
-                output = batch.call(model, like, weights=weights, chunk_size=chunk_size)
-                outputs.append(_tensor(output))
-    finally:
-        for module, training in modes.items():
-            module.training = training  # each its own: some may be frozen in eval mode
-    if not sum(output.shape[1] for output in outputs):
-        raise ValueError("inputs: there are no examples.")
-    return torch.cat(outputs, dim=1)
+    with functions_of(model, samples=samples, generator=generator) as functions:
+        pairs = [(functions(batch), batch.targets) for batch in data.epoch()]
+    outputs = torch.cat([output for output, _ in pairs], dim=1)
+    return outputs, torch.cat([targets for _, targets in pairs]).to(outputs.device)
 
 
 def _tensor(output: Any) -> Tensor:

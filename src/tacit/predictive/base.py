@@ -10,6 +10,8 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
+from tacit import metrics
+
 Self = TypeVar("Self", bound="Predictive")
 
 
@@ -28,8 +30,18 @@ class Predictive(ABC):
         """Return the prediction for some of the examples; an integer keeps the batch dimension."""
 
     @abstractmethod
-    def scores(self, targets: Tensor) -> dict[str, float]:
+    def errors(self, targets: Tensor) -> dict[str, Tensor]:
+        """Return how good each example's prediction was: numbers by name, each (B,)."""
+
+    def sums(self, targets: Tensor) -> dict[str, Tensor]:
+        """Return what metrics need beside `errors`, added up over the examples."""
+        return {}
+
+    def scores(self, targets: Tensor) -> metrics.Metrics:
         """Return how good the prediction was: `nll`, and what else the task has a name for."""
+        collected = metrics.Streaming()
+        collected.update(self.errors(targets), self.sums(targets))
+        return collected.compute()
 
     def to_numpy(self) -> dict[str, Any]:
         """Return the quantities as arrays with B rows, by name."""

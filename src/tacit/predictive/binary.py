@@ -54,10 +54,12 @@ class BinaryPredictive(Predictive):
         logits = torch.stack([torch.zeros_like(self.logits), self.logits], -1)
         return ClassPredictive(logits, self.averaging)
 
-    def scores(self, targets: Tensor) -> dict[str, float]:
-        """Return NLL, accuracy and expected calibration error for targets 0 and 1."""
-        labels = targets.reshape(self.logits.shape[1:]).long()
-        return self._two_classes.scores(labels)
+    def errors(self, targets: Tensor) -> dict[str, Tensor]:
+        """Return NLL, whether right, confidence and Brier score for targets 0 and 1."""
+        return self._two_classes.errors(targets)
+
+    def sums(self, targets: Tensor) -> dict[str, Tensor]:
+        return self._two_classes.sums(targets)
 
     @cached_property
     def log_probs(self) -> Tensor:

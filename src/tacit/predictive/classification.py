@@ -14,6 +14,8 @@ from torch.nn import functional as F
 from tacit import metrics
 from tacit.predictive.base import Predictive, rows
 
+TOP = 5  # with more classes, how often the label is among so many is a score too
+
 Averaging: TypeAlias = Literal["log_probs", "probs", "logits"]
 
 
@@ -138,15 +140,33 @@ class ClassPredictive(Predictive):
         mixture = _entropy(average_log_probs(self.logits, "probs"))
         return (mixture - self.expected_entropy).clamp_min(0)
 
-    def scores(self, targets: Tensor) -> dict[str, float]:
-        """Return NLL, accuracy and expected calibration error for labels (B,) or (B, 1)."""
-        labels = targets.reshape(-1).long()
-        log_probs = self.log_probs.reshape(len(labels), -1)
-        return {
-            "nll": metrics.nll(log_probs, labels),
-            "accuracy": metrics.accuracy(log_probs, labels),
-            "ece": metrics.ece(log_probs, labels),
+    def errors(self, targets: Tensor) -> dict[str, Tensor]:
+        """Return NLL, whether right, confidence and Brier score for labels (B,) or (B, 1)."""
+        log_probs, labels = self._flat(targets)
+        probs = log_probs.exp()
+        found = {
+            "nll": -log_probs.gather(-1, labels[:, None])[:, 0],
+            "accuracy": (log_probs.argmax(-1) == labels).double(),
+            "confidence": probs.amax(-1),
+            "brier": (probs - F.one_hot(labels, probs.shape[-1])).square().sum(-1),
         }
+        if probs.shape[-1] > TOP:
+            first = log_probs.topk(TOP).indices
+            found[f"top{TOP}"] = (first == labels[:, None]).any(-1).double()
+        return found
+
+    def sums(self, targets: Tensor) -> dict[str, Tensor]:
+        return {"classwise_gaps": metrics.classwise_gaps(*self._flat(targets))}
+
+    def _flat(self, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities (N, C) and labels (N,), in double precision."""
+        labels = targets.reshape(-1).long().to(self.logits.device)
+        if len(labels) != self.log_probs[..., 0].numel():
+            raise ValueError(
+                f"targets: expected {self.log_probs[..., 0].numel()} labels, received a shape of "
+                f"{tuple(targets.shape)}."
+            )
+        return self.log_probs.reshape(len(labels), -1).double(), labels
 
     def _labels(self) -> list[str] | None:
         return list(self.class_names) if self.class_names else None

@@ -10,6 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from tacit import metrics
 from tacit.predictive.base import Predictive, rows
 
 STEPS = 60  # of bisection: halves the bracket to the last bit of a double
@@ -124,14 +125,16 @@ class RegressionPredictive(Predictive):
             between = between + _expected_absolute(self.means - mean, spread).mean(0)
         return to_target - between / (2 * len(self.means))
 
-    def scores(self, targets: Tensor) -> dict[str, float]:
-        """Return NLL, root mean squared error, CRPS and the coverage of the 90 % interval."""
+    def errors(self, targets: Tensor) -> dict[str, Tensor]:
+        """Return NLL, squared error, CRPS, and how good the 90 % interval was, each (B, ...)."""
         targets = self._aligned(targets)
+        low, high = self.interval(0.9)
         return {
-            "nll": -self.log_prob(targets).mean().item(),
-            "rmse": (self.mean - targets).square().mean().sqrt().item(),
-            "crps": self.crps(targets).mean().item(),
-            "coverage_90": self.coverage(targets),
+            "nll": -self.log_prob(targets),
+            "squared_error": (self.mean - targets).square(),
+            "crps": self.crps(targets),
+            "coverage_90": ((low <= targets) & (targets <= high)).double(),
+            "interval_score_90": metrics.interval_score(low, high, targets, 0.9),
         }
 
     def _aligned(self, targets: Tensor) -> Tensor:

@@ -6,10 +6,9 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 
 from tacit import _checks
@@ -17,6 +16,9 @@ from tacit.batches import Batches
 from tacit.likelihood import Bernoulli, Categorical, Likelihood
 from tacit.objective import Objective
 from tacit.variational import Variational
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 Schedule: TypeAlias = Literal["cosine"] | Callable[[float], float] | None
 
@@ -96,6 +98,8 @@ def schedule_factor(schedule: Schedule) -> Callable[[float], float]:
 
 def make_fabric(accelerator: str, devices: int | str, strategy: str, precision: str) -> Fabric:
     """Return the devices and processes, started."""
+    from lightning_fabric import Fabric  # takes longer to import than all of this library
+
     nodes = 1
     if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has started the processes
         devices = int(os.environ["LOCAL_WORLD_SIZE"])

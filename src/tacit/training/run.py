@@ -7,22 +7,25 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from tacit._files import check_fits
 from tacit.batches import Batch, Batches
 from tacit.likelihood import Likelihood
-from tacit.prediction import outputs_and_targets
+from tacit.prediction import collect, functions_of
 from tacit.training import checkpoint as files
 from tacit.training.checkpoint import Checkpoint
 from tacit.training.history import History
 
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
 EVALUATION_SAMPLES = 8
+SHOWN = ("nll", "accuracy", "ece", "rmse", "crps", "coverage_90")  # of the validation's scores
 
 
 @dataclass(frozen=True)
@@ -205,11 +208,9 @@ class Run:
     def evaluate(self, data: Batches) -> dict[str, float]:
         """Return NLL and accuracy or error on held-out data; draws of its own, always the same."""
         generator = torch.Generator(device=self.device).manual_seed(0)
-        outputs, targets = outputs_and_targets(
-            self.raw, data, samples=EVALUATION_SAMPLES, generator=generator
-        )
-        with torch.no_grad():
-            found = self.likelihood.predictive(outputs).scores(targets)
+        with functions_of(self.raw, samples=EVALUATION_SAMPLES, generator=generator) as functions:
+            scores = collect(functions, self.likelihood, data).compute()
+        found = {name: value for name, value in scores.items() if name in SHOWN}
         return dict(self.fabric.broadcast(found))  # batch norm may differ between processes
 
     def save(self) -> None:

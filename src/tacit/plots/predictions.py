@@ -1,39 +1,58 @@
-"""Pictures of predictions, for pages: each returns a matplotlib figure."""
+"""Pictures of predictions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tacit import metrics
+from tacit.plots.saved import saved
 from tacit.predictive import ClassPredictive, RegressionPredictive
 
 BINS = 10
 
 
-def reliability(predictions: Mapping[str, ClassPredictive], labels: Tensor) -> Any:
-    """Draw accuracy against confidence, a panel per method; on the diagonal they agree."""
+def plot_reliability(
+    predictions: Mapping[str, ClassPredictive], labels: Tensor, path: str | Path | None = None
+) -> Any:
+    """Draw accuracy against confidence, a panel per method; on the diagonal they agree.
+
+    Args:
+        predictions: By the method's name.
+        labels: What the examples are.
+        path: File to write, if any.
+    """
     figure, axes = _panels(len(predictions))
-    edges = torch.linspace(0, 1, BINS + 1)
     for axis, (name, prediction) in zip(axes, predictions.items(), strict=True):
-        right = (prediction.label == labels).float()
-        bins = (prediction.confidence * BINS).ceil().long().clamp(1, BINS) - 1
-        for i in range(BINS):
-            inside = bins == i
-            if inside.any():
-                share = inside.float().mean().item()
-                middle, height = (edges[i] + 0.5 / BINS).item(), right[inside].mean().item()
+        right = prediction.label == labels
+        bins = metrics.reliability(prediction.confidence, right, BINS)
+        shares = bins.size / bins.size.sum()
+        for i, (share, height) in enumerate(
+            zip(shares.tolist(), bins.accuracy.tolist(), strict=True)
+        ):
+            if share:
+                middle = (i + 0.5) / BINS
                 axis.bar(middle, height, 0.9 / BINS, color="tab:blue", alpha=0.3 + 0.7 * share)
         axis.plot([0, 1], [0, 1], "--", color="black", linewidth=1)
         axis.set(xlim=(0, 1), ylim=(0, 1), title=name, xlabel="confidence")
     axes[0].set_ylabel("accuracy")
-    return figure
+    return saved(figure, path)
 
 
-def confidences(predictions: Mapping[str, ClassPredictive], labels: Tensor) -> Any:
-    """Draw how confident right and wrong predictions were, a panel per method."""
+def plot_confidence(
+    predictions: Mapping[str, ClassPredictive], labels: Tensor, path: str | Path | None = None
+) -> Any:
+    """Draw how confident right and wrong predictions were, a panel per method.
+
+    Args:
+        predictions: By the method's name.
+        labels: What the examples are.
+        path: File to write, if any.
+    """
     figure, axes = _panels(len(predictions))
     for axis, (name, prediction) in zip(axes, predictions.items(), strict=True):
         right = prediction.label == labels
@@ -45,27 +64,39 @@ def confidences(predictions: Mapping[str, ClassPredictive], labels: Tensor) -> A
         axis.set(title=name, xlabel="confidence")
         axis.legend(fontsize="small")
     axes[0].set_ylabel("share in %")
-    return figure
+    return saved(figure, path)
 
 
-def rejection(predictions: Mapping[str, ClassPredictive], labels: Tensor) -> Any:
-    """Draw the accuracy on what is left when the least certain predictions are rejected."""
+def plot_rejection(
+    predictions: Mapping[str, ClassPredictive], labels: Tensor, path: str | Path | None = None
+) -> Any:
+    """Draw the accuracy on what is left when the least certain predictions are rejected.
+
+    Args:
+        predictions: By the method's name.
+        labels: What the examples are.
+        path: File to write, if any.
+    """
     figure, axes = _panels(1)
     for name, prediction in predictions.items():
-        order = prediction.entropy.argsort()
-        right = (prediction.label == labels).double()[order]
-        kept = torch.arange(1, len(right) + 1)
-        accuracy = right.cumsum(0) / kept
-        rejected = 100 * (1 - kept / len(right))
-        shown = slice(max(1, len(right) // 10), None)
+        accuracy = metrics.selective_accuracy(-prediction.entropy, prediction.label == labels)
+        rejected = 100 * (1 - torch.arange(1, len(accuracy) + 1) / len(accuracy))
+        shown = slice(max(1, len(accuracy) // 10), None)
         axes[0].plot(rejected[shown].tolist(), accuracy[shown].tolist(), label=name)
     axes[0].set(xlabel="rejected, % (the most uncertain first)", ylabel="accuracy on the rest")
     axes[0].legend(fontsize="small")
-    return figure
+    return saved(figure, path)
 
 
-def entropies(predictions: Mapping[str, Mapping[str, ClassPredictive]]) -> Any:
-    """Draw the entropy of predictions for several kinds of inputs, a panel per method."""
+def plot_entropy(
+    predictions: Mapping[str, Mapping[str, ClassPredictive]], path: str | Path | None = None
+) -> Any:
+    """Draw the entropy of predictions for several kinds of inputs, a panel per method.
+
+    Args:
+        predictions: By the method's name, then by the kind of input.
+        path: File to write, if any.
+    """
     figure, axes = _panels(len(predictions))
     for axis, (name, by_input) in zip(axes, predictions.items(), strict=True):
         for kind, prediction in by_input.items():
@@ -74,10 +105,16 @@ def entropies(predictions: Mapping[str, Mapping[str, ClassPredictive]]) -> Any:
         axis.set(title=name, xlabel="entropy")
         axis.legend(fontsize="small")
     axes[0].set_ylabel("density")
-    return figure
+    return saved(figure, path)
 
 
-def images(pictures: Tensor, prediction: ClassPredictive, labels: Tensor, count: int = 8) -> Any:
+def plot_images(
+    pictures: Tensor,
+    prediction: ClassPredictive,
+    labels: Tensor,
+    count: int = 8,
+    path: str | Path | None = None,
+) -> Any:
     """Draw the images with the most certain and with the least certain predictions.
 
     Args:
@@ -85,6 +122,7 @@ def images(pictures: Tensor, prediction: ClassPredictive, labels: Tensor, count:
         prediction: Predictions for them.
         labels: What they are.
         count: How many of each.
+        path: File to write, if any.
     """
     from matplotlib.figure import Figure
 
@@ -102,11 +140,16 @@ def images(pictures: Tensor, prediction: ClassPredictive, labels: Tensor, count:
             axis.set_title(text, fontsize=9, color=color)
             axis.set(xticks=[], yticks=[])
         row[0].set_ylabel(title, fontsize=9)
-    return figure
+    return saved(figure, path)
 
 
-def fan(
-    grid: Tensor, prediction: RegressionPredictive, functions: Tensor, x: Tensor, y: Tensor
+def plot_fan(
+    grid: Tensor,
+    prediction: RegressionPredictive,
+    functions: Tensor,
+    x: Tensor,
+    y: Tensor,
+    path: str | Path | None = None,
 ) -> Any:
     """Draw functions of one input with their central 90 % interval and the data.
 
@@ -116,6 +159,7 @@ def fan(
         functions: A few functions at these inputs, (M, B).
         x: Inputs of the data, (N,).
         y: Targets of the data, (N,).
+        path: File to write, if any.
     """
     figure, axes = _panels(1)
     low, high = prediction.interval(0.9)
@@ -126,7 +170,7 @@ def fan(
     axes[0].plot(inputs, prediction.mean.tolist(), color="black", linewidth=1.5)
     axes[0].plot(x.tolist(), y.tolist(), ".", color="tab:orange", markersize=4)
     axes[0].set(xlabel="x", ylabel="y")
-    return figure
+    return saved(figure, path)
 
 
 def _panels(count: int) -> tuple[Any, Any]:

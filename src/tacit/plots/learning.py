@@ -1,4 +1,4 @@
-"""Figures; they need matplotlib (`pip install 'tacit-torch[plots]'`)."""
+"""What happened while training, and what a parametrization does."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tacit.plots.saved import saved
 
-def plot_coordinates(changes: Sequence[dict[str, Any]], path: str | Path, title: str = "") -> None:
+
+def plot_coordinates(
+    changes: Sequence[dict[str, Any]], path: str | Path | None = None, title: str = ""
+) -> Any:
     """Draw how far features move against width: a column per layer, mean above, deviation below.
 
     Args:
         changes: Rows of a coordinate check: layer, width, seed, step, mean, std, start. A None
             stands for a run that diverged; its point is left out.
-        path: File to write.
+        path: File to write, if any.
         title: Title of the figure.
     """
     from matplotlib.figure import Figure
@@ -42,17 +46,18 @@ def plot_coordinates(changes: Sequence[dict[str, Any]], path: str | Path, title:
         axis.set_xlabel("width")
     axes[0][-1].legend(fontsize="x-small")
     figure.suptitle(title)
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    return saved(figure, path)
 
 
-def plot_learning_rates(panels: Mapping[str, dict[str, Any]], path: str | Path) -> None:
+def plot_learning_rates(
+    panels: Mapping[str, dict[str, Any]], path: str | Path | None = None
+) -> Any:
     """Draw the loss against the learning rate: a panel per title, a line per width.
 
     Args:
         panels: Titles -> learning-rate transfers as plain data, with `trials` (width, lr, loss) and
             the transferred rate `lr`. A None stands for a run that diverged; its point is left out.
-        path: File to write.
+        path: File to write, if any.
     """
     from matplotlib import colormaps
     from matplotlib.figure import Figure
@@ -74,16 +79,17 @@ def plot_learning_rates(panels: Mapping[str, dict[str, Any]], path: str | Path) 
         axis.set(xscale="log", yscale="log", xlabel="learning rate", title=title)
     axes[0].set_ylabel("validation loss")
     axes[0].legend(fontsize="small")
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    return saved(figure, path)
 
 
-def plot_history(epochs: Sequence[Mapping[str, float]], path: str | Path, title: str = "") -> None:
+def plot_history(
+    epochs: Sequence[Mapping[str, float]], path: str | Path | None = None, title: str = ""
+) -> Any:
     """Draw what was measured in each epoch of training, a panel per quantity.
 
     Args:
         epochs: One row per epoch.
-        path: File to write.
+        path: File to write, if any.
         title: Title of the figure.
     """
     from matplotlib.figure import Figure
@@ -94,8 +100,7 @@ def plot_history(epochs: Sequence[Mapping[str, float]], path: str | Path, title:
         axis.plot([row["epoch"] for row in epochs], [row.get(name, math.nan) for row in epochs])
         axis.set(xlabel="epoch", title=name)
     figure.suptitle(title)
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    return saved(figure, path)
 
 
 def _line(axis: Any, rows: Sequence[dict[str, Any]], quantity: str, **style: Any) -> None:

@@ -1,0 +1,36 @@
+"""How good predictions are."""
+
+from tacit.metrics.calibration import Bins, calibration_error, reliability
+from tacit.metrics.classification import (
+    accuracy,
+    brier,
+    classwise_ece,
+    classwise_gaps,
+    ece,
+    nll,
+)
+from tacit.metrics.detection import auroc, fpr95
+from tacit.metrics.regression import coverage, interval_score, rmse
+from tacit.metrics.rejection import aurc, selective_accuracy
+from tacit.metrics.streaming import Metrics, Streaming
+
+__all__ = [
+    "Bins",
+    "Metrics",
+    "Streaming",
+    "accuracy",
+    "aurc",
+    "auroc",
+    "brier",
+    "calibration_error",
+    "classwise_ece",
+    "classwise_gaps",
+    "coverage",
+    "ece",
+    "fpr95",
+    "interval_score",
+    "nll",
+    "reliability",
+    "rmse",
+    "selective_accuracy",
+]

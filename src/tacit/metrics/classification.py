@@ -1,0 +1,137 @@
+"""How good predicted probabilities of classes are."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from tacit import _checks
+from tacit.metrics.calibration import bin_of, calibration_error
+
+
+def accuracy(log_probs: Tensor, labels: Tensor, k: int = 1) -> float:
+    """Return the share of examples whose label is among the k most probable classes.
+
+    Args:
+        log_probs: Log-probabilities of shape (B, C); logits do as well.
+        labels: Classes of shape (B,).
+        k: How many classes; of classes with the same probability the first come first.
+
+    Examples:
+        >>> import torch
+        >>> accuracy(torch.tensor([[0.9, 0.1], [0.2, 0.8]]).log(), torch.tensor([0, 0]))
+        0.5
+    """
+    _check(log_probs, labels)
+    if _checks.positive_integer("k", k) > log_probs.shape[-1]:
+        raise ValueError(f"k: there are {log_probs.shape[-1]} classes, received {k}.")
+    first = log_probs.argsort(dim=-1, descending=True, stable=True)[:, :k]
+    found = (first == labels[:, None]).any(-1)
+    return found.double().mean().item()
+
+
+def nll(log_probs: Tensor, labels: Tensor) -> float:
+    """Return the mean negative log-probability of the true class.
+
+    Args:
+        log_probs: Log-probabilities of shape (B, C).
+        labels: Classes of shape (B,).
+
+    Examples:
+        >>> import torch
+        >>> round(nll(torch.tensor([[0.5, 0.5]]).log(), torch.tensor([0])), 4)  # log 2
+        0.6931
+    """
+    _check(log_probs, labels)
+    _check_normalised(log_probs)
+    return F.nll_loss(log_probs.double(), labels).item()
+
+
+def ece(log_probs: Tensor, labels: Tensor, bins: int = 15, *, adaptive: bool = False) -> float:
+    """Return the expected calibration error: how far confidence is from accuracy.
+
+    The confidences of the predicted classes are sorted into bins. The error is the mean over
+    examples of |accuracy - mean confidence| of their bin.
+
+    Args:
+        log_probs: Log-probabilities of shape (B, C).
+        labels: Classes of shape (B,).
+        bins: Number of bins.
+        adaptive: Whether bins have as many examples each, instead of the same width (low, high]
+            in (0, 1].
+
+    Examples:
+        >>> import torch
+        >>> probs = torch.tensor([[0.9, 0.1], [0.9, 0.1]])
+        >>> round(ece(probs.log(), torch.tensor([0, 1])), 4)  # confidence 0.9, accuracy 0.5
+        0.4
+    """
+    _check(log_probs, labels)
+    _check_normalised(log_probs)
+    confidence, predicted = log_probs.double().exp().max(-1)
+    return calibration_error(confidence, predicted == labels, bins, adaptive=adaptive)
+
+
+def classwise_ece(log_probs: Tensor, labels: Tensor, bins: int = 15) -> float:
+    """Return the calibration error of every class's probability, not of the predicted one only.
+
+    For each class, its probabilities are sorted into equal bins (low, high], the first with 0, and
+    compared with how often it was that class; the mean over classes (Kull et al., 2019).
+
+    Args:
+        log_probs: Log-probabilities of shape (B, C).
+        labels: Classes of shape (B,).
+        bins: Number of bins.
+
+    Examples:
+        >>> import torch
+        >>> probs = torch.tensor([[0.9, 0.1], [0.9, 0.1]])
+        >>> round(classwise_ece(probs.log(), torch.tensor([0, 1])), 4)
+        0.4
+    """
+    return classwise_gaps(log_probs, labels, bins).abs().sum(-1).mean().item() / len(labels)
+
+
+def classwise_gaps(log_probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+    """Return the sum over examples of occurrence minus probability, by class and bin, (C, bins).
+
+    Sums of parts of the data add up to that of the whole.
+    """
+    _check(log_probs, labels)
+    _check_normalised(log_probs)
+    probs = log_probs.double().exp()
+    difference = F.one_hot(labels, probs.shape[-1]) - probs
+    gaps = probs.new_zeros(probs.shape[-1], bins)
+    return gaps.scatter_add_(1, bin_of(probs, bins).T, difference.T)
+
+
+def brier(log_probs: Tensor, labels: Tensor) -> float:
+    """Return the mean squared distance of probabilities to the true class, from 0 to 2.
+
+    Args:
+        log_probs: Log-probabilities of shape (B, C).
+        labels: Classes of shape (B,).
+
+    Examples:
+        >>> import torch
+        >>> round(brier(torch.tensor([[0.5, 0.5]]).log(), torch.tensor([0])), 4)
+        0.5
+    """
+    _check(log_probs, labels)
+    _check_normalised(log_probs)
+    truth = F.one_hot(labels, log_probs.shape[-1])
+    return (log_probs.double().exp() - truth).square().sum(-1).mean().item()
+
+
+def _check(log_probs: Tensor, labels: Tensor) -> None:
+    # Comparing (B,) with (B, 1) would silently compare every pair of examples.
+    if log_probs.ndim != 2 or labels.shape != log_probs.shape[:1] or not len(labels):
+        raise ValueError(
+            "expected log-probabilities of shape (B, C) and labels of shape (B,), received "
+            f"{tuple(log_probs.shape)} and {tuple(labels.shape)}."
+        )
+
+
+def _check_normalised(log_probs: Tensor) -> None:
+    if log_probs.double().logsumexp(-1).abs().max() > 1e-2:
+        raise ValueError("expected log-probabilities: apply log_softmax to logits first.")

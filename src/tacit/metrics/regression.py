@@ -1,0 +1,64 @@
+"""How good predicted numbers and intervals are."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def rmse(mean: Tensor, targets: Tensor) -> float:
+    """Return the root of the mean squared error.
+
+    Examples:
+        >>> import torch
+        >>> round(rmse(torch.zeros(2), torch.tensor([1.0, 1.0])), 4)
+        1.0
+    """
+    _check(mean, targets)
+    return (mean.double() - targets.double()).square().mean().sqrt().item()
+
+
+def coverage(low: Tensor, high: Tensor, targets: Tensor) -> float:
+    """Return the share of targets within their interval, ends included.
+
+    Examples:
+        >>> import torch
+        >>> coverage(torch.zeros(4), torch.ones(4), torch.tensor([0.0, 0.5, 1.0, 2.0]))
+        0.75
+    """
+    _check(low, targets)
+    _check(high, targets)
+    return ((low <= targets) & (targets <= high)).double().mean().item()
+
+
+def interval_score(low: Tensor, high: Tensor, targets: Tensor, level: float = 0.9) -> Tensor:
+    """Return the interval score of each target: smaller is better.
+
+    The width of the interval, plus 2 / (1 - level) times how far the target lies outside. Its mean
+    is smallest for the true quantiles (Gneiting and Raftery, 2007).
+
+    Args:
+        low: Lower ends.
+        high: Upper ends.
+        targets: What was observed.
+        level: Probability that the intervals should hold.
+
+    Examples:
+        >>> import torch
+        >>> interval_score(torch.zeros(2), torch.ones(2), torch.tensor([0.5, 1.5]))
+        tensor([ 1., 11.])
+    """
+    _check(low, targets)
+    _check(high, targets)
+    if not 0 < level < 1:
+        raise ValueError(f"level: expected a number between 0 and 1, received {level!r}.")
+    outside = (low - targets).clamp_min(0) + (targets - high).clamp_min(0)
+    return high - low + 2 / (1 - level) * outside
+
+
+def _check(predicted: Tensor, targets: Tensor) -> None:
+    # Comparing (B,) with (B, 1) would silently compare every pair of examples.
+    if predicted.shape != targets.shape or not targets.numel():
+        raise ValueError(
+            "expected predictions and targets of the same shape, received "
+            f"{tuple(predicted.shape)} and {tuple(targets.shape)}."
+        )

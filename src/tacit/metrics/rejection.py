@@ -1,0 +1,51 @@
+"""Leaving uncertain cases to somebody else: what that buys."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def selective_accuracy(confidence: Tensor, correct: Tensor) -> Tensor:
+    """Return the accuracy on the k most confident examples, for k = 1 to B, (B,).
+
+    Examples of the same confidence have no order: what is expected from a random one is returned.
+
+    Args:
+        confidence: Any score that is larger for what is kept longer, (B,).
+        correct: Whether predictions were right, (B,).
+
+    Examples:
+        >>> import torch
+        >>> selective_accuracy(torch.tensor([0.9, 0.5, 0.7]), torch.tensor([True, False, True]))
+        tensor([1.0000, 1.0000, 0.6667], dtype=torch.float64)
+    """
+    if confidence.ndim != 1 or confidence.shape != correct.shape or not len(confidence):
+        raise ValueError(
+            "expected confidences and whether they were right, both of shape (B,); received "
+            f"{tuple(confidence.shape)} and {tuple(correct.shape)}."
+        )
+    ordered = confidence.sort(descending=True)
+    right = correct.double()[ordered.indices]
+    _, group, sizes = ordered.values.unique_consecutive(return_inverse=True, return_counts=True)
+    share = right.new_zeros(len(sizes)).index_add_(0, group, right) / sizes
+    kept = torch.arange(1, len(right) + 1, device=right.device)
+    accuracy: Tensor = share[group].cumsum(0) / kept
+    return accuracy
+
+
+def aurc(confidence: Tensor, correct: Tensor) -> float:
+    """Return the area under the risk-coverage curve: the mean error over all numbers kept.
+
+    0 is perfect; a confidence that says nothing gives the error rate (Geifman and El-Yaniv, 2017).
+
+    Args:
+        confidence: Any score that is larger for what is kept longer, (B,).
+        correct: Whether predictions were right, (B,).
+
+    Examples:
+        >>> import torch
+        >>> round(aurc(torch.tensor([0.9, 0.5, 0.7]), torch.tensor([True, False, True])), 4)
+        0.1111
+    """
+    return 1 - selective_accuracy(confidence, correct).mean().item()

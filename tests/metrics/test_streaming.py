@@ -1,0 +1,98 @@
+import pytest
+import torch
+import torch.multiprocessing as mp
+from torch import distributed as dist
+from torch import nn
+
+import tacit
+from tacit import metrics
+from tacit.predictive import ClassPredictive
+
+
+def predictions(size=60, classes=7):
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(5, size, classes, generator=generator)
+    labels = torch.randint(classes, (size,), generator=generator)
+    labels[::2] = logits.mean(0).argmax(-1)[::2]
+    return ClassPredictive(logits), labels
+
+
+def test_pieces_give_what_the_whole_gives():
+    prediction, labels = predictions()
+    pieces = metrics.Streaming()
+    for rows in torch.arange(60).split(7):
+        part = prediction[rows]
+        pieces.update(part.errors(labels[rows]), part.sums(labels[rows]))
+    found, log_probs = pieces.compute(), prediction.log_probs
+    expected = {
+        "nll": metrics.nll(log_probs, labels),
+        "accuracy": metrics.accuracy(log_probs, labels),
+        "ece": metrics.ece(log_probs, labels),
+        "adaptive_ece": metrics.ece(log_probs, labels, adaptive=True),
+        "aurc": metrics.aurc(prediction.confidence, prediction.label == labels),
+        "brier": metrics.brier(log_probs, labels),
+        "top5": metrics.accuracy(log_probs, labels, 5),
+        "classwise_ece": metrics.classwise_ece(log_probs, labels),
+    }
+    assert dict(found) == pytest.approx(expected)
+    assert dict(prediction.scores(labels)) == pytest.approx(expected)
+
+
+def work(rank, port, results):
+    dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    prediction, labels = predictions()
+    rows = torch.arange(60)[rank * 20 :] if rank else torch.arange(20)  # 20 and 40 examples
+    part, pieces = prediction[rows], metrics.Streaming()
+    pieces.update(part.errors(labels[rows]), part.sums(labels[rows]))
+    results[rank] = dict(pieces.gather().compute())
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_processes_give_what_one_gives(unused_port):
+    with mp.Manager() as manager:
+        results = manager.dict()
+        mp.spawn(work, (unused_port, results), nprocs=2)
+        found = dict(results)
+    prediction, labels = predictions()
+    for rank in (0, 1):
+        assert found[rank] == pytest.approx(dict(prediction.scores(labels)))
+
+
+def test_one_process_has_nothing_to_gather():
+    pieces = metrics.Streaming()
+    pieces.update({"nll": torch.ones(2)})
+    assert pieces.gather().compute() == {"nll": 1.0}
+
+
+def test_a_table():
+    found = metrics.Metrics(nll=0.25, accuracy=0.5)
+    assert repr(found) == "nll       0.2500\naccuracy  0.5000"
+    assert found.to_frame().to_dict("list") == {"metric": ["nll", "accuracy"], "value": [0.25, 0.5]}
+
+
+def test_foreign_inputs():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 2, generator=generator)
+    net = nn.Linear(2, 2, bias=False)
+    with torch.no_grad():
+        net.weight.copy_(10 * torch.eye(2))
+    found = tacit.evaluate(
+        net, (x, net(x).argmax(-1)), foreign=0.01 * x, likelihood=tacit.Categorical(), batch_size=64
+    )
+    assert found["ood_auroc"] > 0.95
+    assert found["ood_fpr95"] < 0.2
+    with pytest.raises(ValueError, match="foreign: predicted numbers have no entropy"):
+        tacit.evaluate(net, (x, x), foreign=x, likelihood=tacit.Gaussian())
+
+
+def test_evaluation_is_that_of_all_predictions_at_once():
+    torch.manual_seed(0)
+    model = tacit.variational(nn.Linear(4, 3), rank=2, likelihood=tacit.Categorical())
+    x, labels = torch.randn(50, 4), torch.arange(50) % 3
+    generator = torch.Generator().manual_seed(1)
+    found = tacit.evaluate(model, (x, labels), batch_size=7, chunk_size=5, generator=generator)
+    expected = tacit.predict(model, x, generator=generator.manual_seed(1)).scores(labels)
+    assert found == pytest.approx(dict(expected), rel=1e-5)
+    assert model.training
