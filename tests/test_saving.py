@@ -97,8 +97,11 @@ def test_tied_weights(tmp_path):
     [
         (tacit.models.MLP(4, [8, 8], 3), torch.ones(2, 4)),
         (tacit.models.LeNet5(classes=3), torch.ones(2, 1, 28, 28)),
+        (tacit.models.ResNet18(3, norm="batch", width=8), torch.ones(2, 3, 32, 32)),
+        (tacit.models.ResNet50(3, stem="imagenet", width=8), torch.ones(2, 3, 64, 64)),
+        (tacit.models.ViT(3, width=16, depth=1, heads=2), torch.ones(2, 3, 32, 32)),
     ],
-    ids=["MLP", "LeNet5"],
+    ids=["MLP", "LeNet5", "ResNet18", "ResNet50", "ViT"],
 )
 def test_our_own_models_rebuild_themselves(net, x, tmp_path):
     model = tacit.variational(net, rank=2).eval()

@@ -1,9 +1,25 @@
-"""Networks that know how they were made, so that a saved model can rebuild itself."""
+"""Plain networks that know how they were made, so that a saved model can rebuild itself."""
 
 from tacit.models.base import Rebuildable
 from tacit.models.lenet import LeNet5
 from tacit.models.mlp import MLP
+from tacit.models.pretrained import Loaded, load_weights
+from tacit.models.resnet import ResNet18, ResNet34, ResNet50
+from tacit.models.vit import ViT
 
-MODELS: dict[str, type[Rebuildable]] = {"MLP": MLP, "LeNet5": LeNet5}
+MODELS: dict[str, type[Rebuildable]] = {
+    model.__name__: model for model in (MLP, LeNet5, ResNet18, ResNet34, ResNet50, ViT)
+}
 
-__all__ = ["MLP", "MODELS", "LeNet5", "Rebuildable"]
+__all__ = [
+    "MLP",
+    "MODELS",
+    "LeNet5",
+    "Loaded",
+    "Rebuildable",
+    "ResNet18",
+    "ResNet34",
+    "ResNet50",
+    "ViT",
+    "load_weights",
+]

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 
-class Rebuildable(nn.Sequential):
+class Rebuildable(nn.Module):
     """A network that can be made again from `arguments`, plain data."""
 
     arguments: dict[str, Any]

@@ -8,7 +8,7 @@ from tacit import _checks
 from tacit.models.base import Rebuildable
 
 
-class LeNet5(Rebuildable):
+class LeNet5(nn.Sequential, Rebuildable):
     """LeNet-5 with ReLU for 28 x 28 images.
 
     Args:

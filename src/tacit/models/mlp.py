@@ -11,7 +11,7 @@ from tacit import _checks
 from tacit.models.base import Rebuildable
 
 
-class MLP(Rebuildable):
+class MLP(nn.Sequential, Rebuildable):
     """Linear layers with ReLU between them; inputs are flattened.
 
     Args:

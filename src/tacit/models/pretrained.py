@@ -1,0 +1,154 @@
+"""Weights of others in our networks: all of them, or a list of what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+# What batch norm has and group norm hasn't.
+RUNNING = ("running_mean", "running_var", "num_batches_tracked")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What `load_weights` did.
+
+    Args:
+        loaded: Tensors of the network that were set.
+        kept: Tensors of the network that were left as they were, because it was asked for.
+        unused: Tensors of the file that the network has no place for: those of the layers that were
+            left out, and the running statistics of a batch norm that is a group norm here.
+    """
+
+    loaded: tuple[str, ...]
+    kept: tuple[str, ...]
+    unused: tuple[str, ...]
+
+    def __str__(self) -> str:
+        kept = ", ".join(self.kept) or "none"
+        unused = f", {len(self.unused)} of the file not used" if self.unused else ""
+        return f"{len(self.loaded)} tensors loaded; left as they were: {kept}{unused}"
+
+
+def load_weights(
+    net: nn.Module, weights: Mapping[str, Tensor] | str | Path, *, skip: Sequence[str] = ()
+) -> Loaded:
+    """Set the parameters of a network from a state dict or a file of one, by name.
+
+    Never a part of them silently: whatever is missing, left over or of another shape is an error,
+    unless its layer is named in `skip`. The one exception is what a group norm in the place of a
+    batch norm can't take, the running statistics; scale and shift go into it.
+
+    Args:
+        net: The network.
+        weights: Tensors by name; or a file, safetensors or a state dict saved by torch (read
+            without running code).
+        skip: Layers to leave as they are, for instance ["conv1", "fc"].
+
+    Returns:
+        What was loaded and what not.
+
+    Raises:
+        ValueError: If something doesn't fit; nothing is changed then.
+
+    Examples:
+        >>> import torch
+        >>> from tacit.models import ResNet18, load_weights
+        >>> others = ResNet18(norm="batch", width=8, classes=1000).state_dict()
+        >>> print(load_weights(ResNet18(width=8), others, skip=["fc"]))
+        60 tensors loaded; left as they were: fc.weight, fc.bias, 62 of the file not used
+    """
+    found = dict(weights) if isinstance(weights, Mapping) else read_weights(weights)
+    own = net.state_dict()
+    unknown = [layer for layer in skip if not any(_in(name, [layer]) for name in own)]
+    if unknown:
+        raise ValueError(f"skip: the network has no layer {', '.join(unknown)}.")
+    kept = tuple(name for name in own if _in(name, skip))
+    loaded = tuple(name for name in own if name in found and name not in kept)
+    unused = tuple(name for name in found if name not in loaded)
+    problems = [f"{name} is missing" for name in own if name not in (*loaded, *kept)]
+    problems += [
+        f"{name} has no place in the network"
+        for name in unused
+        if not _in(name, skip) and name.rpartition(".")[2] not in RUNNING
+    ]
+    problems += [
+        f"{name} is {tuple(own[name].shape)} in the network and {tuple(found[name].shape)} in the "
+        "weights"
+        for name in loaded
+        if own[name].shape != found[name].shape
+    ]
+    if problems:
+        more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""
+        raise ValueError(f"weights don't fit: {'; '.join(problems[:5])}{more}.")
+    net.load_state_dict({**own, **{name: found[name] for name in loaded}})
+    return Loaded(loaded, kept, unused)
+
+
+def read_weights(path: str | Path) -> dict[str, Tensor]:
+    """Return the tensors of a file, by name.
+
+    Args:
+        path: A safetensors file, or a state dict saved by torch, which is read without running
+            code.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"weights: there is no file {path}.")
+    if path.suffix == ".safetensors":
+        return load_file(path)
+    found = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
+        raise ValueError(f"weights: {path} is not a state dict, tensors by name.")
+    return found
+
+
+def load_pretrained(
+    net: nn.Module, source: str | Path, name: str | None, *, first: str, last: str
+) -> Loaded:
+    """Load weights for ImageNet into a network, except where another shape was asked for.
+
+    Args:
+        net: The network.
+        source: "imagenet" for torchvision's, or a file.
+        name: What torchvision calls the network, if it has it.
+        first: Name of the first layer; it is left out if the shapes differ.
+        last: Name of the last layer; the same.
+    """
+    from_torchvision = name is not None and source == "imagenet"
+    found = torchvision_weights(str(name)) if from_torchvision else read_weights(source)
+    own = net.state_dict()
+    skip = [
+        layer
+        for layer in (first, last)
+        if any(_in(name, [layer]) and own[name].shape != found[name].shape
+               for name in own.keys() & found.keys())
+    ]  # fmt: skip
+    return load_weights(net, found, skip=skip)
+
+
+def torchvision_weights(name: str) -> dict[str, Tensor]:
+    """Return torchvision's weights for ImageNet, downloaded by it.
+
+    Raises:
+        ModuleNotFoundError: If torchvision is not installed, or doesn't fit torch.
+    """
+    try:
+        from torchvision.models import get_model_weights
+    except (ImportError, RuntimeError) as error:
+        raise ModuleNotFoundError(
+            f"pretrained='imagenet' needs torchvision ({error}). Or pass a file of its weights: "
+            f"pretrained='{name}.pth'.",
+            name="torchvision",
+        ) from None
+    weights: dict[str, Tensor] = get_model_weights(name).DEFAULT.get_state_dict()
+    return weights
+
+
+def _in(name: str, layers: Sequence[str]) -> bool:
+    return any(name == layer or name.startswith(f"{layer}.") for layer in layers)

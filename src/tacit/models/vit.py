@@ -1,0 +1,140 @@
+"""The vision transformer, with the names and the arithmetic of torchvision's."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from tacit import _checks
+from tacit.models.base import Rebuildable
+from tacit.models.pretrained import Loaded, load_pretrained
+
+
+class ViT(Rebuildable):
+    """A vision transformer (Dosovitskiy et al., 2021).
+
+    As left out, a small one for 32 x 32 images. `ViT(1000, size=224, patch=16, width=768, depth=12,
+    heads=12)` is torchvision's vit_b_16, and takes its weights.
+
+    Args:
+        classes: Number of outputs.
+        channels: Channels of the images.
+        size: Height and width of the images.
+        patch: Height and width of a patch.
+        width: Features of a token.
+        depth: Number of layers.
+        heads: Attention heads; they share the width.
+        mlp: Hidden features between attentions; 4 times the width if left out.
+        dropout: Share of features that are dropped in training.
+        pretrained: A file of weights; the first and last layer are left as drawn where their shapes
+            differ.
+
+    Examples:
+        >>> import torch
+        >>> ViT(width=32, depth=2, heads=4)(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
+    """
+
+    loaded: Loaded | None = None
+    """What came from `pretrained` and what not."""
+
+    def __init__(
+        self,
+        classes: int = 10,
+        channels: int = 3,
+        *,
+        size: int = 32,
+        patch: int = 4,
+        width: int = 192,
+        depth: int = 6,
+        heads: int = 3,
+        mlp: int | None = None,
+        dropout: float = 0.0,
+        pretrained: str | Path | None = None,
+    ) -> None:
+        super().__init__()
+        self.arguments = {
+            "classes": classes, "channels": channels, "size": size, "patch": patch, "width": width,
+            "depth": depth, "heads": heads, "mlp": mlp, "dropout": dropout,
+        }  # fmt: skip
+        for name in ("classes", "channels", "size", "patch", "width", "depth", "heads"):
+            _checks.positive_integer(name, self.arguments[name])
+        if size % patch or width % heads:
+            raise ValueError(
+                f"ViT: expected a size that is a multiple of the patch and a width that is one of "
+                f"the heads, received {size} and {patch}, {width} and {heads}."
+            )
+        self.conv_proj = nn.Conv2d(channels, width, patch, stride=patch)
+        self.class_token = nn.Parameter(torch.zeros(1, 1, width))
+        tokens = (size // patch) ** 2 + 1
+        self.encoder = Encoder(tokens, width, depth, heads, mlp or 4 * width, dropout)
+        self.heads = nn.Sequential(OrderedDict(head=nn.Linear(width, classes)))
+        fan_in = channels * patch**2
+        nn.init.trunc_normal_(self.conv_proj.weight, std=fan_in**-0.5)
+        nn.init.zeros_(self.conv_proj.bias)  # type: ignore[arg-type]
+        if pretrained is not None:
+            self.loaded = load_pretrained(self, pretrained, None, first="conv_proj", last="heads")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits of images, (B, C, H, W) to (B, classes)."""
+        size = self.arguments["size"]
+        if x.shape[-2:] != (size, size):
+            raise ValueError(
+                f"ViT: expected images of {size} x {size}, received {tuple(x.shape[-2:])}."
+            )
+        tokens = self.conv_proj(x).flatten(2).transpose(1, 2)
+        tokens = torch.cat([self.class_token.expand(len(x), -1, -1), tokens], dim=1)
+        logits: Tensor = self.heads(self.encoder(tokens)[:, 0])
+        return logits
+
+
+class Encoder(nn.Module):
+    """Positions, layers and a normalisation."""
+
+    def __init__(
+        self, tokens: int, width: int, depth: int, heads: int, mlp: int, dropout: float
+    ) -> None:
+        super().__init__()
+        self.pos_embedding = nn.Parameter(0.02 * torch.randn(1, tokens, width))
+        self.dropout = nn.Dropout(dropout)
+        self.layers = nn.Sequential(
+            OrderedDict(
+                (f"encoder_layer_{i}", EncoderLayer(width, heads, mlp, dropout))
+                for i in range(depth)
+            )
+        )
+        self.ln = nn.LayerNorm(width, eps=1e-6)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return features of tokens, (B, T, width)."""
+        found: Tensor = self.ln(self.layers(self.dropout(tokens + self.pos_embedding)))
+        return found
+
+
+class EncoderLayer(nn.Module):
+    """Attention and two linear layers, each after a normalisation and added to its input."""
+
+    def __init__(self, width: int, heads: int, mlp: int, dropout: float) -> None:
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(width, eps=1e-6)
+        self.self_attention = nn.MultiheadAttention(width, heads, dropout, batch_first=True)
+        self.dropout = nn.Dropout(dropout)
+        self.ln_2 = nn.LayerNorm(width, eps=1e-6)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, mlp), nn.GELU(), nn.Dropout(dropout), nn.Linear(mlp, width),
+            nn.Dropout(dropout),
+        )  # fmt: skip
+        for layer in (self.mlp[0], self.mlp[3]):
+            nn.init.xavier_uniform_(layer.weight)  # type: ignore[arg-type]
+            nn.init.normal_(layer.bias, std=1e-6)  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return features of tokens, (B, T, width)."""
+        normed = self.ln_1(x)
+        attended, _ = self.self_attention(normed, normed, normed, need_weights=False)
+        x = x + self.dropout(attended)
+        found: Tensor = x + self.mlp(self.ln_2(x))
+        return found
