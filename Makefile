@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ENV := .venv/.made
 
-.PHONY: demo test lint types tests format bench docs clean
+.PHONY: demo test lint types tests test-data format bench docs clean
 
 demo: $(ENV)
 	$(BIN)/tacit demo
@@ -19,6 +19,10 @@ types: $(ENV)
 
 tests: $(ENV)
 	$(BIN)/pytest
+
+# Fetches MNIST, Fashion-MNIST, CIFAR-10 and others, 230 MB, into the user's cache or $$TACIT_DATA.
+test-data: $(ENV)
+	$(BIN)/pytest -m data
 
 format: $(ENV)
 	$(BIN)/ruff check --fix .

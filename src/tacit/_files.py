@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,13 +32,21 @@ def write(path: Path, key: str, header: Mapping[str, Any], tensors: Mapping[str,
     copies = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
     text = json.dumps({"version": VERSION, **header})
     try:
+        mode = _usual_mode(temporary)
         save_file(copies, temporary, metadata={key: text})
+        temporary.chmod(mode)  # safetensors makes files that only their owner can read
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
     except (OSError, SafetensorError) as error:
         temporary.unlink(missing_ok=True)
         raise OSError(f"{path} could not be written: {error}") from error
+
+
+def _usual_mode(path: Path) -> int:
+    """Return the permissions that a new file has here, by making one."""
+    with path.open("wb") as file:
+        return stat.S_IMODE(os.fstat(file.fileno()).st_mode)
 
 
 def read(path: Path, key: str, writer: str) -> tuple[dict[str, Any], dict[str, Tensor]]:

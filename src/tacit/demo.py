@@ -18,7 +18,7 @@ from tacit import metrics, plots
 from tacit._console import print_table
 from tacit.calibration import calibrate
 from tacit.covariance import LowRank
-from tacit.data import digits, photo_patches
+from tacit.data import Splits, digits, photo_patches
 from tacit.likelihood import Categorical, Gaussian
 from tacit.pairs import Data
 from tacit.prediction import predict
@@ -43,13 +43,12 @@ def main(
     out: str | Path | None = "tacit-demo.html", epochs: int = 60, lr: float = 0.03, seed: int = 0
 ) -> Rows:
     """Train both networks, print the table, write the page and return the table's numbers."""
-    train, test = digits()
+    splits = digits()
+    test = splits.test
     inputs = foreign_inputs(test[0], seed)
     rows, predictions = {}, {}
     for name in (PLAIN, OURS):
-        rows[name], predictions[name] = train_and_predict(
-            name, train, test[1], inputs, epochs, lr, seed
-        )
+        rows[name], predictions[name] = train_and_predict(name, splits, inputs, epochs, lr, seed)
     _print(rows)
     if out is not None:
         path = write_page(out, rows, predictions, test, regression(seed, steps=30 * epochs))
@@ -66,8 +65,7 @@ def foreign_inputs(x: Tensor, seed: int) -> dict[str, Tensor]:
 
 def train_and_predict(
     name: str,
-    train: Data,
-    labels: Tensor,
+    splits: Splits,
     inputs: Mapping[str, Tensor],
     epochs: int,
     lr: float,
@@ -78,20 +76,18 @@ def train_and_predict(
     likelihood = Categorical()
     net = network()
     model = variational(net, likelihood=likelihood, draws=10) if name == OURS else net
-    held_out = tuple(part[-100:] for part in train)
-    rest = tuple(part[:-100] for part in train)
     start = time.perf_counter()
-    fit(model, rest, epochs=epochs, lr=lr, batch_size=50, likelihood=likelihood, seed=seed)
+    fit(model, splits.train, epochs=epochs, lr=lr, batch_size=50, likelihood=likelihood, seed=seed)
     seconds = time.perf_counter() - start
     if name == OURS:
-        calibrate(model, held_out)
+        calibrate(model, splits.validation)
     generator = torch.Generator().manual_seed(seed)
     found: dict[str, ClassPredictive] = {}
     for kind, x in inputs.items():
         prediction = predict(model, x, likelihood=likelihood, generator=generator)
         assert isinstance(prediction, ClassPredictive)
         found[kind] = prediction
-    known = found["digits"]
+    known, labels = found["digits"], splits.test[1]
     row = {
         "accuracy": metrics.accuracy(known.log_probs, labels),
         "NLL": metrics.nll(known.log_probs, labels),

@@ -6,14 +6,14 @@ from tacit.data import digits
 
 
 def test_the_split_is_fixed():
-    (x, y), (x_test, y_test) = digits()
-    assert x.shape == (1000, 64)
-    assert x_test.shape == (797, 64)
-    assert y.shape == (1000,)
-    assert y_test.unique().tolist() == list(range(10))
-    assert x.min() == 0
-    assert x.max() == 1
-    assert digits()[0][0].equal(x)
+    train, validation, test = digits()
+    assert train[0].shape == (900, 64)
+    assert validation[0].shape == (100, 64)
+    assert test[0].shape == (797, 64)
+    assert test[1].unique().tolist() == list(range(10))
+    assert train[0].min() == 0
+    assert train[0].max() == 1
+    assert digits().train[0].equal(train[0])
 
 
 def test_without_scikit_learn_it_says_what_to_install(monkeypatch):

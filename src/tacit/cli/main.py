@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from tacit.cli import demo, doctor, mup
+from tacit.cli import data, demo, doctor, mup
 from tacit.cli.load import UserCodeError
 
-COMMANDS = (demo, doctor, mup)
+COMMANDS = (demo, doctor, mup, data)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

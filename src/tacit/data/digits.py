@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+
+from tacit.data.splits import Splits
 
 
-def digits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Return training and test set, 1000 and 797 images: pixels in [0, 1] (B, 64) and labels (B,).
+def digits() -> Splits:
+    """Return 900 images to train, 100 to validate, 797 to test: pixels in [0, 1] (B, 64), labels.
 
     Raises:
         ModuleNotFoundError: If scikit-learn is not installed.
@@ -21,5 +22,5 @@ def digits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     images, labels = load_digits(return_X_y=True)
     x, y = torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
-    train, test = order[:1000], order[1000:]
-    return (x[train], y[train]), (x[test], y[test])
+    parts = order.split([900, 100, 797])
+    return Splits(*((x[rows], y[rows]) for rows in parts))

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from tacit.covariance import LowRank
@@ -55,14 +56,15 @@ def compute(
     seeds: int = 2,
 ) -> dict[str, Any]:
     """Train all widths with all learning rates, in both parametrizations."""
-    train, validation = digits()
+    *parts, validation = digits()
+    inputs, targets = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
     small, *large = widths
     choices = {"sp": Standard(), "mup": MaximalUpdate(base=plain(small))}
     results = {}
     for name, parametrization in choices.items():
         found = transfer_learning_rate(
             partial(make_model, parametrization=parametrization, rank=rank),
-            train,
+            (inputs, targets),
             small=small,
             large=large,
             grid=[2.0**power for power in powers],

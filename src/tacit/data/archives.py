@@ -1,0 +1,98 @@
+"""What is inside archives, read without writing any of it to disk.
+
+So no member can land outside of a folder, whatever its name; and none is read beyond a limit.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+LIMIT = 1 << 30  # bytes of a member
+DEBIAN = b"!<arch>\n"  # how a Debian package begins: an ar archive
+
+
+def members(
+    path: Path, wanted: Callable[[str], bool] = lambda name: True, *, limit: int = LIMIT
+) -> Iterator[tuple[str, bytes]]:
+    """Return names and contents of the files in an archive.
+
+    Args:
+        path: A zip file (or wheel), a tar file (compressed or not), a Debian package, a file
+            compressed by gzip, or else the file itself.
+        wanted: Whether to read a member, by its name.
+        limit: Bytes that a member may have.
+
+    Raises:
+        ValueError: If the archive is damaged, or a member is larger.
+    """
+    try:
+        yield from _members(path, wanted, limit)
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, gzip.BadGzipFile, OSError) as error:
+        raise ValueError(f"{path} can't be read: {error}") from error
+
+
+def _members(path: Path, wanted: Callable[[str], bool], limit: int) -> Iterator[tuple[str, bytes]]:
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            for info in archive.infolist():
+                if not info.is_dir() and wanted(info.filename):
+                    with archive.open(info) as file:
+                        yield info.filename, _read(file, info.filename, limit)
+    elif path.suffix == ".deb":
+        with tarfile.open(fileobj=io.BytesIO(_debian_data(path))) as archive:
+            yield from _tar(archive, wanted, limit)
+    elif path.suffix == ".gz" and not path.stem.endswith(".tar"):
+        if wanted(path.stem):
+            with gzip.open(path) as file:
+                yield path.stem, _read(file, path.stem, limit)
+    elif tarfile.is_tarfile(path):
+        with tarfile.open(path) as archive:
+            yield from _tar(archive, wanted, limit)
+    elif wanted(path.name):
+        with path.open("rb") as file:
+            yield path.name, _read(file, path.name, limit)
+
+
+def _tar(
+    archive: tarfile.TarFile, wanted: Callable[[str], bool], limit: int
+) -> Iterator[tuple[str, bytes]]:
+    for info in archive:
+        # Links and devices are passed over: only what the archive itself holds is read.
+        if info.isfile() and wanted(info.name):
+            file = archive.extractfile(info)
+            assert file is not None
+            content, name = _read(file, info.name, limit), info.name
+            if name.endswith(".gz"):
+                content, name = _inflated(content, name, limit), name[:-3]
+            yield name, content
+
+
+def _inflated(content: bytes, name: str, limit: int) -> bytes:
+    with gzip.open(io.BytesIO(content)) as file:
+        return _read(file, name, limit)
+
+
+def _read(file: IO[bytes] | gzip.GzipFile, name: str, limit: int) -> bytes:
+    content = file.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(f"{name} is larger than {limit} bytes; not read.")
+    return content
+
+
+def _debian_data(path: Path) -> bytes:
+    """Return the archive of files in a Debian package: its member data.tar.*."""
+    with path.open("rb") as file:
+        if file.read(len(DEBIAN)) != DEBIAN:
+            raise ValueError(f"{path} is not a Debian package: it begins otherwise.")
+        while header := file.read(60):
+            name, size = header[:16].decode("ascii").strip(), int(header[48:58])
+            if name.startswith("data.tar"):
+                return file.read(size)
+            file.seek(size + size % 2, io.SEEK_CUR)
+    raise ValueError(f"{path} has no data.tar in it.")

@@ -1,0 +1,116 @@
+"""What cameras and files do: contrast, warps, coarse pixels, JPEG."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tacit.data.corruptions import sampling
+
+# Of the JPEG standard, annex K: how coarsely each frequency of brightness and of color is kept.
+LUMINANCE = (
+    (16, 11, 10, 16, 24, 40, 51, 61), (12, 12, 14, 19, 26, 58, 60, 55),
+    (14, 13, 16, 24, 40, 57, 69, 56), (14, 17, 22, 29, 51, 87, 80, 62),
+    (18, 22, 37, 56, 68, 109, 103, 77), (24, 35, 55, 64, 81, 104, 113, 92),
+    (49, 64, 78, 87, 103, 121, 120, 101), (72, 92, 95, 98, 112, 100, 103, 99),
+)  # fmt: skip
+CHROMINANCE = (
+    (17, 18, 24, 47, 99, 99, 99, 99), (18, 21, 26, 66, 99, 99, 99, 99),
+    (24, 26, 56, 99, 99, 99, 99, 99), (47, 66, 99, 99, 99, 99, 99, 99),
+    *((99,) * 8,) * 4,
+)  # fmt: skip
+# Brightness and two colors from red, green and blue.
+TO_YCC = (
+    (0.299, 0.587, 0.114), (-0.168736, -0.331264, 0.5), (0.5, -0.418688, -0.081312),
+)  # fmt: skip
+
+
+def contrast(x: Tensor, generator: torch.Generator, factor: float) -> Tensor:
+    """Bring values closer to the channel's mean."""
+    mean = x.mean((-2, -1), keepdim=True)
+    return mean + factor * (x - mean)
+
+
+def elastic_transform(
+    x: Tensor, generator: torch.Generator, strength: float, smooth: float, shift: float
+) -> Tensor:
+    """Move three points at random with all that is between them, then every pixel a little.
+
+    Args:
+        x: Images.
+        generator: Source of randomness.
+        strength: Of the small moves, in parts of the image's size.
+        smooth: How alike those of near pixels are, in the same unit.
+        shift: How far the three points move at most, in the same unit.
+    """
+    count, size = len(x), x.shape[-1]
+    middle, third = size // 2, size // 3
+    corners = [(third, third), (third, -third), (-third, -third)]
+    before = x.new_tensor([[middle + a, middle + b, 1.0] for a, b in corners]).double()
+    moves = sampling.uniform((count, 3, 2), -shift * size, shift * size, x, generator)
+    after = before[:, :2] + moves.double()
+    # The map takes new points to old ones: A (new, 1) = old.
+    points = torch.cat([after, torch.ones_like(after[..., :1])], -1)
+    matrices = torch.linalg.solve(points, before[:, :2].expand(count, 3, 2)).transpose(1, 2)
+    x = sampling.affine(x, matrices, "mirror")
+    if not strength:
+        return x
+    fields = sampling.uniform((count, 2, size, size), -1, 1, x, generator)
+    fields = strength * size * sampling.gaussian_blur(fields, smooth * size, 3.0, "symmetric")
+    rows, columns = sampling.pixel_grid(x)
+    return sampling.sampled(x, rows + fields[:, 0], columns + fields[:, 1], "symmetric")
+
+
+def pixelate(x: Tensor, generator: torch.Generator, factor: float) -> Tensor:
+    """Make images smaller, then as large as before, by averaging boxes of pixels."""
+    size = x.shape[-1]
+    small = int(size * factor)
+    down, up = sampling.box_matrix(size, small), sampling.box_matrix(small, size)
+    coarse = (sampling.separable(x, down, down) * 255).round() / 255
+    return sampling.separable(coarse, up, up)
+
+
+def jpeg_compression(x: Tensor, generator: torch.Generator, quality: int) -> Tensor:
+    """Keep what a JPEG file keeps: all of its steps but the one that loses nothing.
+
+    Brightness and, at half the resolution, two colors; in blocks of 8 x 8, frequencies rounded to
+    multiples that depend on the quality.
+    """
+    pixels = 255 * x
+    if x.shape[1] == 1:
+        return _rounded_blocks(pixels - 128, LUMINANCE, quality).add(128).round() / 255
+    matrix = x.new_tensor(TO_YCC).double()
+    planes = torch.einsum("ij,bjhw->bihw", matrix.to(x), pixels).round()
+    bright = _rounded_blocks(planes[:, :1] - 128, LUMINANCE, quality) + 128
+    colors = F.avg_pool2d(planes[:, 1:], 2, ceil_mode=True).round()
+    colors = _rounded_blocks(colors, CHROMINANCE, quality)
+    colors = F.interpolate(colors.round(), bright.shape[-2:], mode="bilinear")
+    planes = torch.cat([bright.round(), colors], 1)
+    return torch.einsum("ij,bjhw->bihw", matrix.inverse().to(x), planes) / 255
+
+
+def _rounded_blocks(plane: Tensor, table: tuple[tuple[int, ...], ...], quality: int) -> Tensor:
+    """Return planes (B, C, H, W) whose frequencies in blocks of 8 x 8 were rounded."""
+    height, width = plane.shape[-2:]
+    missing = (-width % 8, -height % 8)
+    padded = F.pad(plane, (0, missing[0], 0, missing[1]), mode="replicate")
+    blocks = padded.unfold(2, 8, 8).unfold(3, 8, 8)  # (B, C, H / 8, W / 8, 8, 8)
+    cosines = _cosines().to(plane)
+    steps = plane.new_tensor(table)
+    scale = 5000 / quality if quality < 50 else 200 - 2 * quality
+    steps = ((steps * scale + 50) / 100).floor().clamp(1, 255)
+    frequencies = ((cosines @ blocks @ cosines.T) / steps).round() * steps
+    blocks = cosines.T @ frequencies @ cosines
+    joined = blocks.permute(0, 1, 2, 4, 3, 5).reshape(padded.shape)
+    return joined[..., :height, :width].clamp(-128, 127)
+
+
+def _cosines() -> Tensor:
+    """Return the orthogonal matrix of the discrete cosine transform, (8, 8)."""
+    places = torch.arange(8, dtype=torch.float64)
+    matrix = torch.cos(math.pi * places[:, None] * (2 * places + 1) / 16) / 2
+    matrix[0] /= math.sqrt(2)
+    return matrix

@@ -1,0 +1,171 @@
+"""Blurring, shifting and resizing of many images at once: what the corruptions are made of.
+
+Images are (B, C, H, W) with values from 0 to 1. A filter along an axis is a small matrix, whatever
+happens at the border, so that blurring and resizing are two matrix products.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+Border: TypeAlias = Literal["zeros", "edge", "mirror", "symmetric"]
+"""What lies beyond an image d c b a: 0; a a a; b c d; a b c."""
+
+# torch's padding of grid_sample, and whether it reflects at the centres of pixels.
+PADDING: dict[Border, tuple[str, bool]] = {
+    "zeros": ("zeros", True),
+    "edge": ("border", True),
+    "mirror": ("reflection", True),
+    "symmetric": ("reflection", False),
+}
+
+
+def sampled(x: Tensor, rows: Tensor, columns: Tensor, border: Border = "zeros") -> Tensor:
+    """Return images at places between pixels, by linear interpolation.
+
+    Args:
+        x: Images, (B, C, H, W).
+        rows: Where to look, in pixels, (B, H', W').
+        columns: The same.
+        border: What lies beyond the images.
+    """
+    padding, centres = PADDING[border]
+    height, width = x.shape[-2:]
+    if centres:
+        grid = [2 * columns / (width - 1) - 1, 2 * rows / (height - 1) - 1]
+    else:
+        grid = [(2 * columns + 1) / width - 1, (2 * rows + 1) / height - 1]
+    return F.grid_sample(
+        x, torch.stack(grid, -1), mode="bilinear", padding_mode=padding, align_corners=centres
+    )
+
+
+def pixel_grid(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the rows and the columns of an image's pixels, each (H, W)."""
+    height, width = x.shape[-2:]
+    rows, columns = torch.arange(height), torch.arange(width)
+    found = torch.meshgrid(rows.to(x), columns.to(x), indexing="ij")
+    return found[0], found[1]
+
+
+def affine(x: Tensor, matrices: Tensor, border: Border = "zeros") -> Tensor:
+    """Return images whose pixel (column, row) is that of the old one at A (column, row, 1).
+
+    Args:
+        x: Images, (B, C, H, W).
+        matrices: A, (B, 2, 3).
+        border: What lies beyond the images.
+    """
+    rows, columns = pixel_grid(x)
+    places = torch.stack([columns, rows, torch.ones_like(rows)])  # (3, H, W)
+    moved = torch.einsum("bij,jhw->bihw", matrices.to(x), places)
+    return sampled(x, moved[:, 1], moved[:, 0], border)
+
+
+def gaussian_blur(
+    x: Tensor, sigma: float, truncate: float = 4.0, border: Border = "edge"
+) -> Tensor:
+    """Return images blurred by a Gaussian that is cut off at `truncate` standard deviations."""
+    radius = int(truncate * sigma + 0.5)
+    if not sigma or not radius:
+        return x
+    taps = torch.arange(-radius, radius + 1, dtype=torch.float64)
+    kernel = torch.exp(-0.5 * (taps / sigma).square())
+    return separable(x, *(filter_matrix(n, kernel / kernel.sum(), border) for n in x.shape[-2:]))
+
+
+def filter_matrix(size: int, kernel: Tensor, border: Border) -> Tensor:
+    """Return the matrix (size, size) that correlates a line of pixels with a kernel.
+
+    Args:
+        size: Pixels of the line.
+        kernel: Weights of the pixels from -radius to radius.
+        border: What lies beyond the line.
+    """
+    radius = len(kernel) // 2
+    places = torch.arange(size)[:, None] + torch.arange(-radius, radius + 1)  # (size, taps)
+    inside = (places >= 0) & (places < size)
+    if border == "edge":
+        places = places.clamp(0, size - 1)
+    elif border == "symmetric":
+        places = places % (2 * size)
+        places = torch.minimum(places, 2 * size - 1 - places)
+    elif border == "mirror":
+        places = places % (2 * size - 2)
+        places = torch.minimum(places, 2 * size - 2 - places)
+    weights = kernel.expand(size, -1)
+    if border == "zeros":
+        places, weights = places.clamp(0, size - 1), weights * inside
+    return weights.new_zeros(size, size).scatter_add_(1, places, weights)
+
+
+def separable(x: Tensor, vertical: Tensor, horizontal: Tensor) -> Tensor:
+    """Return images with a matrix applied to their columns and one to their rows."""
+    return vertical.to(x) @ x @ horizontal.to(x).T
+
+
+def box_matrix(before: int, after: int) -> Tensor:
+    """Return the matrix (after, before) that resizes a line by averaging, as Pillow's BOX does."""
+    scale = before / after
+    support = max(scale, 1.0) / 2
+    matrix = torch.zeros(after, before, dtype=torch.float64)
+    for i in range(after):
+        centre = (i + 0.5) * scale
+        first, last = max(0, int(centre - support + 0.5)), min(before, int(centre + support + 0.5))
+        matrix[i, first:last] = 1.0 / max(1, last - first)
+    return matrix
+
+
+def clipped_zoom(x: Tensor, zoom: float) -> Tensor:
+    """Return the middle of images, enlarged to their size."""
+    size = x.shape[-1]
+    kept = math.ceil(size / zoom)
+    top = (size - kept) // 2
+    middle = x[..., top : top + kept, top : top + kept]
+    large = round(kept * zoom)
+    # Ends on ends, as SciPy's zoom has it.
+    enlarged = F.interpolate(middle, (large, large), mode="bilinear", align_corners=True)
+    trim = (large - size) // 2
+    return enlarged[..., trim : trim + size, trim : trim + size]
+
+
+def motion_blur(x: Tensor, angles: Tensor, radius: int, sigma: float) -> Tensor:
+    """Return images blurred towards one side along a direction of their own.
+
+    The weights of the pixels at the distances 0, 1, ..., 2 radius are a Gaussian's; distances are
+    rounded to whole pixels, and the border is repeated, as in ImageMagick.
+
+    Args:
+        x: Images, (B, C, H, W).
+        angles: In degrees, (B,).
+        radius: Half of the largest distance.
+        sigma: Of the Gaussian.
+    """
+    height, width = x.shape[-2:]
+    taps = torch.arange(2 * radius + 1, dtype=torch.float64)
+    kernel = torch.exp(-0.5 * (taps / sigma).square())
+    kernel /= kernel.sum()
+    direction = torch.deg2rad(angles.double())
+    flat, found = x.flatten(2), torch.zeros_like(x)
+    rows, columns = (part.long() for part in pixel_grid(x))
+    for distance, weight in enumerate(kernel.tolist()):
+        if weight < 1e-6:
+            break
+        down = (distance * direction.sin() - 0.5).ceil().long()[:, None, None]
+        right = (distance * direction.cos() - 0.5).ceil().long()[:, None, None]
+        places = (rows + down).clamp(0, height - 1) * width + (columns + right).clamp(0, width - 1)
+        index = places.flatten(1)[:, None].expand(-1, x.shape[1], -1)
+        found += weight * flat.gather(2, index).reshape(x.shape)
+    return found
+
+
+def uniform(
+    shape: tuple[int, ...], low: float, high: float, like: Tensor, generator: torch.Generator
+) -> Tensor:
+    """Return random numbers between two bounds."""
+    return low + (high - low) * torch.rand(shape, generator=generator, device=like.device)

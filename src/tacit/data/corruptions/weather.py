@@ -1,0 +1,178 @@
+"""Weather: snow, frost, fog, light, and mud."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tacit.data.corruptions import sampling
+
+# Mean colors, and standard deviations within 32 x 32 pixels, of the five photographs of frost that
+# the published sets were made with (measured); their pictures are not ours to ship.
+FROST_COLORS = (
+    (0.305, 0.585, 0.650), (0.787, 0.805, 0.841), (0.787, 0.805, 0.841), (0.540, 0.599, 0.648),
+    (0.441, 0.484, 0.528),
+)  # fmt: skip
+FROST_CONTRASTS = (0.058, 0.059, 0.059, 0.076, 0.121)
+
+
+def snow(
+    x: Tensor,
+    generator: torch.Generator,
+    level: float,
+    spread: float,
+    zoom: float,
+    threshold: float,
+    radius: int,
+    sigma: float,
+    kept: float,
+) -> Tensor:
+    """Add flakes that fall, and make everything paler.
+
+    Args:
+        x: Images.
+        generator: Source of randomness.
+        level: Mean of the noise that flakes are made of.
+        spread: Its standard deviation.
+        zoom: How much flakes are enlarged.
+        threshold: Below it there is no flake.
+        radius: Of the motion blur.
+        sigma: Of the motion blur.
+        kept: Share of the image; the rest is paler.
+    """
+    noise = torch.randn((len(x), 1, *x.shape[-2:]), generator=generator, device=x.device)
+    layer = sampling.clipped_zoom(level + spread * noise, zoom)
+    layer = torch.where(layer < threshold, torch.zeros_like(layer), layer)
+    layer = (layer.clamp(0, 1) * 255).floor() / 255
+    angles = sampling.uniform((len(x),), -135, -45, x, generator)
+    layer = sampling.motion_blur(layer, angles, radius, sigma)
+    x = kept * x + (1 - kept) * torch.maximum(x, 1.5 * _grey(x) + 0.5)
+    return x + layer + layer.rot90(2, (-2, -1))
+
+
+def frost(x: Tensor, generator: torch.Generator, kept: float, amount: float) -> Tensor:
+    """Lay ice crystals over the image.
+
+    Crystals are made: ridges of smooth noise, at several scales, stretched in a direction. Their
+    mean color and contrast are those of the photographs that others used.
+    """
+    pane = torch.randint(len(FROST_COLORS), (len(x),), generator=generator, device=x.device)
+    texture = _crystals(x, generator)
+    spread = texture.std((-2, -1), keepdim=True).clamp_min(1e-6)
+    texture = (texture - texture.mean((-2, -1), keepdim=True)) / spread
+    colors = x.new_tensor(FROST_COLORS)[pane, :, None, None]
+    contrasts = x.new_tensor(FROST_CONTRASTS)[pane, None, None, None]
+    ice = (colors + contrasts * texture).clamp(0, 1)
+    return kept * x + amount * (ice if x.shape[1] == 3 else _grey(ice))
+
+
+def fog(x: Tensor, generator: torch.Generator, thickness: float, decay: float, size: int) -> Tensor:
+    """Add clouds, and darken so that the brightest pixel stays as bright.
+
+    Args:
+        x: Images.
+        generator: Source of randomness.
+        thickness: Of the fog.
+        decay: How much smaller the clouds' details are at each scale.
+        size: Of the fractal that is cut to the image's size, a power of two.
+    """
+    brightest = x.amax((1, 2, 3), keepdim=True)
+    clouds = plasma(len(x), size, decay, x, generator)[:, None, : x.shape[-2], : x.shape[-1]]
+    return (x + thickness * clouds) * brightest / (brightest + thickness)
+
+
+def brightness(x: Tensor, generator: torch.Generator, amount: float) -> Tensor:
+    """Add to the largest of the three colors and keep hue and saturation."""
+    value = x.amax(1, keepdim=True)
+    lit = (value + amount).clamp(0, 1)
+    return torch.where(value > 0, x * lit / value.clamp_min(1e-6), lit.expand_as(x))
+
+
+def spatter(
+    x: Tensor,
+    generator: torch.Generator,
+    level: float,
+    spread: float,
+    size: float,
+    threshold: float,
+    soft: float,
+) -> Tensor:
+    """Cover patches with mud, or some with what looks like it.
+
+    Args:
+        x: Images.
+        generator: Source of randomness.
+        level: Mean of the noise that patches are made of.
+        spread: Its standard deviation.
+        size: Of the patches: how much the noise is smoothed.
+        threshold: Where there is mud.
+        soft: How much the patches are smoothed; what is then thin is left out.
+    """
+    noise = torch.randn((len(x), 1, *x.shape[-2:]), generator=generator, device=x.device)
+    liquid = sampling.gaussian_blur(level + spread * noise, size)
+    mud = sampling.gaussian_blur((liquid > threshold).to(x), soft)
+    mud = torch.where(mud < 0.8, torch.zeros_like(mud), mud)
+    return x * (1 - mud) + 63 / 255 * mud
+
+
+def plasma(count: int, size: int, decay: float, like: Tensor, generator: torch.Generator) -> Tensor:
+    """Return fractal clouds from 0 to 1, (count, size, size), by the diamond-square algorithm.
+
+    The middle of four points is their mean plus a random number, at ever finer scales; borders are
+    joined. The random numbers' size starts at 100^2 and falls with decay^2.
+
+    Args:
+        count: How many.
+        size: A power of two.
+        decay: Of the details.
+        like: A tensor on the device.
+        generator: Source of randomness.
+    """
+    field = like.new_zeros(count, size, size)
+    step, amplitude = size, 100.0
+
+    def near(total: Tensor) -> Tensor:
+        chance = sampling.uniform(tuple(total.shape), -amplitude, amplitude, like, generator)
+        return total / 4 + amplitude * chance
+
+    while step >= 2:
+        half = step // 2
+        corners = field[:, ::step, ::step]
+        pairs = corners + corners.roll(-1, 1)
+        middles = near(pairs + pairs.roll(-1, 2))
+        field[:, half::step, half::step] = middles
+        across = middles + middles.roll(1, 1) + corners + corners.roll(-1, 2)
+        field[:, ::step, half::step] = near(across)
+        down = middles + middles.roll(1, 2) + corners + corners.roll(-1, 1)
+        field[:, half::step, ::step] = near(down)
+        step, amplitude = half, amplitude / decay
+    field = field - field.amin((1, 2), keepdim=True)
+    return field / field.amax((1, 2), keepdim=True)
+
+
+def _crystals(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Return ridges of smooth noise at several scales, stretched in a direction, (B, 1, H, W)."""
+    count, size = len(x), x.shape[-1]
+    found = x.new_zeros(count, 1, size, size)
+    angles = sampling.uniform((count,), 0, torch.pi, x, generator)
+    rows, columns = sampling.pixel_grid(x)
+    centre = (size - 1) / 2
+    cosine, sine = angles.cos()[:, None, None], angles.sin()[:, None, None]
+    along = (columns - centre) * cosine + (rows - centre) * sine
+    across = (rows - centre) * cosine - (columns - centre) * sine
+    for scale in (3, 6, 12):
+        coarse = torch.randn((count, 1, scale + 1, scale + 1), generator=generator, device=x.device)
+        noise = F.interpolate(coarse, (size, size), mode="bicubic", align_corners=True)
+        # Needles: three times as long as wide.
+        noise = sampling.sampled(noise, centre + across, centre + along / 3, "symmetric")
+        found += (1 - noise.abs()).clamp_min(0) / scale
+    return found
+
+
+def _grey(x: Tensor) -> Tensor:
+    """Return the luminance, (B, 1, H, W)."""
+    if x.shape[1] == 1:
+        return x
+    weights = x.new_tensor([0.299, 0.587, 0.114])
+    return (x * weights[:, None, None]).sum(1, keepdim=True)

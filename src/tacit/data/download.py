@@ -1,0 +1,124 @@
+"""Files from the network: resumed where they broke off, checked, and there only when whole."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+BLOCK = 1 << 20
+TIMEOUT = 30.0  # seconds without an answer
+TRIES = 5  # a connection that breaks off is taken up again
+
+
+class DownloadError(OSError):
+    """A file could not be had, or is not what it should be."""
+
+
+def download(url: str, path: Path, digest: str | None = None) -> Path:
+    """Fetch a file, unless it is there already; return its path.
+
+    What was fetched before a break is kept beside it (.part) and not fetched again. The file gets
+    its name when it is whole and its digest right.
+
+    Args:
+        url: Where from.
+        path: Where to.
+        digest: Of the content: "sha256:..." or "md5:...".
+
+    Raises:
+        DownloadError: If it can't be fetched, or the digest is another; then it is deleted.
+    """
+    if path.exists():
+        if digest is not None and _digest_of(path, path.stat().st_mtime, digest) != digest:
+            raise DownloadError(f"{path} is not the expected file ({digest}); delete it.")
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    for left in reversed(range(TRIES)):
+        before = part.stat().st_size if part.exists() else 0
+        try:
+            _fetch(url, part)
+            break
+        except (OSError, HTTPException) as error:
+            # Go on only if something came this time: an unknown host stays unknown.
+            if not left or not part.exists() or part.stat().st_size <= before:
+                raise DownloadError(f"{url}: {error}") from error
+    if digest is not None and file_digest(part, digest.partition(":")[0]) != digest:
+        part.unlink()
+        raise DownloadError(f"{url}: its content is not the expected one ({digest}); deleted.")
+    part.replace(path)
+    return path
+
+
+def file_digest(path: Path, kind: str = "sha256") -> str:
+    """Return a file's digest with its kind in front, "sha256:..."."""
+    found = hashlib.new(kind, usedforsecurity=False)
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            found.update(block)
+    return f"{kind}:{found.hexdigest()}"
+
+
+@cache
+def _digest_of(path: Path, changed: float, digest: str) -> str:
+    """Return a file's digest; an archive of 15 sets is read for each of them, but hashed once."""
+    return file_digest(path, digest.partition(":")[0])
+
+
+def _fetch(url: str, part: Path) -> None:
+    """Append to a file what it lacks of the content of a URL."""
+    done = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url, headers={"User-Agent": "tacit"})
+    if done:
+        request.add_header("Range", f"bytes={done}-")
+    try:
+        answer = urllib.request.urlopen(request, timeout=TIMEOUT)
+    except urllib.error.HTTPError as error:
+        if error.code == 416 and done:  # nothing lies beyond what we have
+            return
+        raise
+    with answer:
+        if done and answer.status != 206:  # the server sends all of it again
+            done = 0
+        length = answer.headers.get("Content-Length")
+        total = None if length is None else done + int(length)
+        with part.open("ab" if done else "wb") as file, progress(part.stem, total, done) as show:
+            while block := answer.read(BLOCK):
+                file.write(block)
+                show(len(block))
+            file.flush()
+            os.fsync(file.fileno())
+    if total is not None and part.stat().st_size != total:
+        raise DownloadError(f"broke off after {part.stat().st_size} of {total} bytes")
+
+
+@contextmanager
+def progress(what: str, total: int | None, done: int = 0) -> Iterator[Callable[[int], Any]]:
+    """Show how much of something is done, where the output is a terminal.
+
+    Args:
+        what: Its name.
+        total: Bytes in all, if known.
+        done: Bytes that were there before.
+    """
+    if not sys.stderr.isatty():
+        yield lambda count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total, completed=done)
+        yield lambda count: bar.advance(task, count)

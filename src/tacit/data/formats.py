@@ -1,0 +1,119 @@
+"""The formats in which others have written their data, as tensors."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import zipfile
+from collections.abc import Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def idx(content: bytes) -> Tensor:
+    """Return an array of bytes in the format of MNIST: sizes, then values.
+
+    Args:
+        content: Of the file, not compressed.
+    """
+    if len(content) < 4 or content[:3] != b"\x00\x00\x08":
+        raise ValueError("not an idx file of bytes: it begins otherwise.")
+    dimensions = content[3]
+    shape = struct.unpack(f">{dimensions}I", content[4 : 4 + 4 * dimensions])
+    values = np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions)
+    if values.size != int(np.prod(shape)):
+        raise ValueError(f"an idx file with {values.size} values instead of {shape}.")
+    return torch.from_numpy(values.reshape(shape).copy())
+
+
+def cifar_binary(content: bytes, labels: int) -> tuple[Tensor, Tensor]:
+    """Return images (B, 3, 32, 32) and labels (B,) of CIFAR's binary format.
+
+    Args:
+        content: Of the file.
+        labels: Bytes of labels in front of each image, the last of which is taken: 1 for CIFAR-10,
+            2 for CIFAR-100 (coarse, then fine).
+    """
+    row = labels + 3 * 32 * 32
+    if not content or len(content) % row:
+        raise ValueError(f"not a CIFAR file: {len(content)} bytes, not a multiple of {row}.")
+    rows = torch.from_numpy(np.frombuffer(content, np.uint8).reshape(-1, row).copy())
+    return rows[:, labels:].reshape(-1, 3, 32, 32), rows[:, labels - 1].long()
+
+
+def picture(content: bytes) -> Tensor:
+    """Return a PNG or JPEG picture as (3, H, W), grey ones with three equal channels."""
+    image = _opened(content).convert("RGB")
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
+
+
+def picture_rows(content: bytes, height: int, width: int) -> Tensor:
+    """Return the images that are the rows of a large PNG, (B, 3, height, width).
+
+    Args:
+        content: Of the file; each of its rows holds the pixels of one image, row by row.
+        height: Of an image.
+        width: Of an image.
+    """
+    image = np.array(_opened(content).convert("RGB"))
+    if image.shape[1] != height * width:
+        raise ValueError(f"rows of {image.shape[1]} pixels, not of {height} x {width}.")
+    rows = torch.from_numpy(image).reshape(-1, height, width, 3)
+    return rows.permute(0, 3, 1, 2).contiguous()
+
+
+def npy(content: bytes) -> Tensor:
+    """Return an array in NumPy's format; objects, which could run code, are refused."""
+    return torch.from_numpy(np.load(io.BytesIO(content), allow_pickle=False))
+
+
+def numbers(content: bytes, separator: str | None = None, header: int = 0) -> Tensor:
+    """Return a table of numbers in a text file, (rows, columns), in double precision.
+
+    Args:
+        content: Of the file.
+        separator: Between columns; white space if left out.
+        header: Lines to leave out at the beginning.
+    """
+    lines = content.decode("utf-8").splitlines()[header:]
+    rows = [[float(cell) for cell in line.split(separator)] for line in lines if line.strip()]
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def json_numbers(content: bytes) -> Tensor:
+    """Return a list of integers in a JSON file."""
+    return torch.tensor(json.loads(content), dtype=torch.long)
+
+
+def spreadsheet(content: bytes, sheet: str = "xl/worksheets/sheet1.xml") -> Tensor:
+    """Return the rows of numbers of an xlsx file, (rows, columns); rows with text are left out.
+
+    Args:
+        content: Of the file.
+        sheet: Name of the sheet within it.
+    """
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        root = ElementTree.fromstring(archive.read(sheet))
+    space = {"x": "http://schemas.openxmlformats.org/spreadsheetml/2006/main"}
+    rows: list[Sequence[float]] = []
+    for row in root.iterfind(".//x:row", space):
+        cells = [cell for cell in row.iterfind("x:c", space) if cell.find("x:v", space) is not None]
+        if cells and all(cell.get("t", "n") == "n" for cell in cells):
+            rows.append([float(str(cell.findtext("x:v", None, space))) for cell in cells])
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def _opened(content: bytes) -> Any:
+    try:
+        from PIL import Image
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            "Pillow is needed to read pictures: pip install 'tacit-torch[data]'", name="PIL"
+        ) from None
+    Image.MAX_IMAGE_PIXELS = None  # CIFAR-10 comes as pictures of 10,000 x 1,024
+    return Image.open(io.BytesIO(content))

