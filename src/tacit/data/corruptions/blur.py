@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -61,9 +62,8 @@ def motion_blur(x: Tensor, generator: torch.Generator, radius: int, sigma: float
     return sampling.motion_blur(x, angles, radius, sigma)
 
 
-def zoom_blur(x: Tensor, generator: torch.Generator, largest: float, step: float) -> Tensor:
-    """Average enlargements from 1 up to `largest`, with the image itself once more."""
-    count = round((largest - 1) / step) + 1
-    zooms = [1 + i * step for i in range(count)]
+def zoom_blur(x: Tensor, generator: torch.Generator, end: float, step: float) -> Tensor:
+    """Average enlargements from 1 to before `end`, with the image itself once more."""
+    zooms = np.arange(1, end, step).tolist()  # its rounding, which lets some ends in, is published
     total = x + sum(sampling.clipped_zoom(x, zoom) for zoom in zooms)
-    return total / (count + 1)
+    return total / (len(zooms) + 1)

@@ -102,7 +102,9 @@ def _rounded_blocks(plane: Tensor, table: tuple[tuple[int, ...], ...], quality: 
     steps = plane.new_tensor(table)
     scale = 5000 / quality if quality < 50 else 200 - 2 * quality
     steps = ((steps * scale + 50) / 100).floor().clamp(1, 255)
-    frequencies = ((cosines @ blocks @ cosines.T) / steps).round() * steps
+    parts = (cosines @ blocks @ cosines.T) / steps
+    # Halves away from 0, also those that rounding errors have made a little smaller.
+    frequencies = parts.sign() * (parts.abs() + 0.5001).floor() * steps
     blocks = cosines.T @ frequencies @ cosines
     joined = blocks.permute(0, 1, 2, 4, 3, 5).reshape(padded.shape)
     return joined[..., :height, :width].clamp(-128, 127)
