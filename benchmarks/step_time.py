@@ -19,8 +19,7 @@ from torch.nn import functional as F
 
 import tacit
 from benchmarks.measure import interleaved_seconds, ratio, save, training_bytes
-from benchmarks.nets import ResNet18, mlp
-from tacit.models import LeNet5
+from tacit.models import MLP, LeNet5, ResNet18
 from tacit.variational import Variational
 
 RANKS = (10, 20)  # of the first and of the last layer
@@ -41,7 +40,7 @@ class Case:
 CASES = {
     "LeNet-5, batch 128": Case(LeNet5, (128, 1, 28, 28), 1000, 1.05),
     "ResNet-18 GroupNorm, batch 16": Case(ResNet18, (16, 3, 32, 32), 25, 1.03),
-    "MLP 784-512-512-10, batch 128": Case(partial(mlp, 784, 512, 512, 10), (128, 784), 150, 3.0),
+    "MLP 784-512-512-10, batch 128": Case(partial(MLP, 784, (512, 512), 10), (128, 784), 150, 3.0),
 }
 
 
