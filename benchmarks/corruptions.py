@@ -120,6 +120,8 @@ def contact_sheet(kind: Kind, clean: Tensor, path: Path) -> None:
             axis.set(xticks=[], yticks=[])
             axis.axis("off")
         row[0].set_title(name.replace("_", " "), fontsize=7, loc="left")
+    for severity, axis in enumerate(axes[0][1:], 1):
+        axis.set_title(f"severity {severity}", fontsize=7)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
 

@@ -12,14 +12,15 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def blocks(page):
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+def blocks(page, label="python"):
+    text = page.read_text()
+    return re.findall(rf"^```{label}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
 
 
-def run(page):
+def run(page, label="python"):
     """Run the Python blocks of a page one after another, as a reader would; return the names."""
     names = {"__name__": "page"}
-    for block in blocks(page):
+    for block in blocks(page, label):
         exec(compile(block, str(page), "exec"), names)
     return names
 
@@ -39,6 +40,17 @@ def test_code_runs(page, capsys):
         assert shown[0] in printed
         accuracy = float(re.search(r"accuracy ([\d.]+)%", printed)[1])
         assert accuracy > 94
+
+
+NEED_DATA = [page for page in PAGES if blocks(page, "py")]
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("page", NEED_DATA, ids=lambda page: page.name)
+def test_code_that_needs_real_data_runs(page, capsys):
+    run(page, "py")
+    accuracy = float(re.search(r"accuracy +([\d.]+)", capsys.readouterr().out)[1])
+    assert accuracy > 0.98
 
 
 def test_the_readme_shows_the_thing_working_in_few_lines():

@@ -13,7 +13,7 @@ from filelock import FileLock
 from torch import Tensor
 
 from tacit import _files
-from tacit.data.download import DownloadError
+from tacit.data.download import DownloadError, say
 from tacit.data.sources import Source
 
 KEY = "tacit_data"
@@ -86,6 +86,7 @@ def fetch(recipe: Recipe, root: str | Path | None = None) -> Path:
             if path.exists():
                 break
             try:
+                say(f"{recipe.name}, {recipe.megabytes} MB: {source.command}")
                 tensors = decode(source.fetch(downloads))
                 _check(recipe, content_digest(tensors))
                 header = {"name": recipe.name, "sha256": content_digest(tensors)}

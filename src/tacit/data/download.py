@@ -101,6 +101,12 @@ def _fetch(url: str, part: Path) -> None:
         raise DownloadError(f"broke off after {part.stat().st_size} of {total} bytes")
 
 
+def say(what: str) -> None:
+    """Say what is being done, where the output is a terminal."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"{what}\n")
+
+
 @contextmanager
 def progress(what: str, total: int | None, done: int = 0) -> Iterator[Callable[[int], Any]]:
     """Show how much of something is done, where the output is a terminal.

@@ -79,7 +79,9 @@ def fit(
 
     Args:
         model: A variational model, or a plain network with `likelihood`.
-        train: A pair of tensors or arrays, a Dataset, or a DataLoader, of inputs and targets.
+        train: A pair of inputs and targets in tensors or arrays, `tacit.data.Images`, a Dataset,
+            or a DataLoader. Inputs of several tensors are a dict, given to the network as
+            keywords, or a tuple; a batch may also be a dict with the targets under "labels".
         validation: The same; evaluated after each epoch.
         epochs: Number of passes over the data.
         lr: Learning rate, before the factors of the parametrization.
