@@ -98,7 +98,7 @@ def against(python: Path, clean: Tensor) -> dict[str, Any]:
             other = arrays[f"{name}-{i + 1}"].permute(0, 3, 1, 2)
             found[name].append(
                 {
-                    "ours": statistics((made * 255).floor(), clean),  # as they do
+                    "ours": statistics((made * 255 + 1e-3).floor(), clean),
                     "theirs": statistics(other, clean),
                 }
             )

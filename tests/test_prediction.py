@@ -79,14 +79,17 @@ def test_bad_input():
     with pytest.raises(ValueError, match="likelihood: the model has none; pass likelihood="):
         tacit.predict(model, X)
     for bad, error, match in (
-        ([1, 2], TypeError, "expected a tensor or array .*; received list"),
+        ([1, 2, 3], TypeError, "expected a tensor or array, .*; received list of length 3"),
+        ("x", TypeError, "expected a tensor or array, .*; received str"),
         (X[:0], ValueError, "there are no examples"),
     ):
         with pytest.raises(error, match=match):
             tacit.predict(model, bad, likelihood=tacit.Categorical())
     with pytest.raises(ValueError, match="samples: expected an integer"):
         tacit.predict(model, X, samples=0, likelihood=tacit.Categorical())
-    with pytest.raises(TypeError, match="predict: expected a tensor as output, received tuple"):
+    with pytest.raises(
+        TypeError, match="model: expected a tensor, or one in .logits, as output; received tuple"
+    ):
         tacit.predict(nn.LSTM(4, 3), X[None], likelihood=tacit.Gaussian())
 
 
@@ -125,7 +128,8 @@ def test_every_kind_of_input_gives_the_same_prediction():
         logits = model.eval()(a, b, weights=weights)
     expected = tacit.Categorical().predictive(logits).probs
     for inputs in (
-        (a, b),
+        ((a, b), labels),
+        ({"a": a, "b": b}, None),
         {"a": a, "b": b.numpy()},
         Items(dicts),
         torch.utils.data.DataLoader(Items(dicts), batch_size=3),
@@ -136,6 +140,47 @@ def test_every_kind_of_input_gives_the_same_prediction():
         generator = torch.Generator().manual_seed(0)
         found = tacit.evaluate(model, data, generator=generator)
         assert found["nll"] == pytest.approx(F.nll_loss(expected.log(), labels).item(), abs=1e-5)
+
+
+def test_a_loaders_own_generator_goes_on():
+    """Evaluating between epochs must not make the epochs alike."""
+    generator = torch.Generator().manual_seed(0)
+    data = TensorDataset(torch.randn(64, 4), torch.arange(64) % 3)
+    loader = DataLoader(data, 64, shuffle=True, generator=generator)
+    model, orders = make_model(tacit.Categorical()), []
+    for _ in range(3):
+        orders.append(next(iter(loader))[1])
+        tacit.evaluate(model, loader, samples=2)
+        tacit.predict(model, loader, samples=2)
+    assert not orders[0].equal(orders[1])
+    assert not orders[1].equal(orders[2])
+
+
+def test_labels_are_checked():
+    model = make_model(tacit.Categorical())
+    with pytest.raises(ValueError, match="label 3 is out of range"):
+        tacit.evaluate(model, (X, torch.full((len(X),), 3)))
+    with pytest.raises(TypeError, match="expected integer labels"):
+        tacit.evaluate(model, (X, torch.zeros(len(X))))
+    net = nn.Linear(4, 1)
+    with pytest.raises(ValueError, match="Bernoulli: expected targets 0 and 1"):
+        tacit.evaluate(net, (X, torch.full((len(X),), 0.3)), likelihood=tacit.Bernoulli())
+
+
+def test_outputs_that_are_nan_have_no_score():
+    net = nn.Linear(4, 3)
+    nn.init.constant_(net.weight, torch.nan)
+    with pytest.raises(ValueError, match="some predictions are NaN"):
+        tacit.evaluate(net, (X, torch.zeros(len(X)).long()), likelihood=tacit.Categorical())
+
+
+@pytest.mark.parametrize("classes", [10, 1000])
+def test_half_precision_with_many_classes(classes):
+    net = nn.Linear(4, classes).bfloat16()
+    labels = torch.arange(len(X)) % classes
+    found = tacit.evaluate(net, (X, labels), likelihood=tacit.Categorical())
+    exact = tacit.evaluate(net.double(), (X, labels), likelihood=tacit.Categorical())
+    assert found["nll"] == pytest.approx(exact["nll"], rel=0.02)
 
 
 def test_images_are_normalised():

@@ -57,7 +57,8 @@ class Batches:
     """Data as batches, in an order that depends on seed and epoch only.
 
     Tensors in memory are indexed by whole batches. A DataLoader of the user's own keeps its order
-    and batch size; the generators that it may draw its order from are seeded before each pass.
+    and batch size; to train, the generators that it may draw its order from are seeded before each
+    pass.
 
     A batch is inputs and targets, or a dict of inputs with the targets under "labels". Inputs of
     several tensors are a dict or a tuple.
@@ -101,7 +102,9 @@ class Batches:
                 )
             self.loader, self.size = source, len(source.dataset)
         elif isinstance(source, Dataset) and not isinstance(source, IterableDataset):
-            self.dataset, self.size = source, len(source)  # type: ignore[arg-type]
+            if not isinstance(source, Sized):
+                raise TypeError(f"{name}: expected a Dataset with a length (__len__).")
+            self.dataset, self.size = source, len(source)
         else:
             self.memory = _in_memory(name, source, targets)
             self.size = len(tensors_in(self.memory.inputs)[0])
@@ -129,6 +132,8 @@ class Batches:
         """
         # One number for each epoch: the same order whenever and wherever it is asked for.
         number = (seed * 1_000_003 + epoch) % 2**63
+        if self.loader is not None and not self.shuffle:
+            return (self._batch(batch) for batch in self.loader)  # the user's, as it comes
         if self.loader is not None:
             return self._loaded(self.loader, number, skip)
         order = torch.arange(self.size)
@@ -191,18 +196,17 @@ def _moved(tensor: Tensor, like: Tensor) -> Tensor:
 
 def _in_memory(name: str, source: Any, targets: bool) -> Batch:
     """Return the whole data as one batch of tensors."""
-    if targets and not (isinstance(source, tuple | list) and len(source) == 2):
+    pair = isinstance(source, tuple | list) and len(source) == 2
+    if not pair and (targets or not isinstance(source, Tensor | np.ndarray | Mapping)):
+        alone = "" if targets else "a tensor or array, a dict of them, or "
         parts = f" of length {len(source)}" if isinstance(source, tuple | list) else ""
         raise TypeError(
-            f"{name}: expected a pair of tensors or arrays, inputs and targets; a Dataset or a "
-            f"DataLoader with a length; received {type(source).__name__}{parts}."
+            f"{name}: expected {alone}a pair of tensors or arrays, inputs and targets; a Dataset "
+            f"or a DataLoader with a length; received {type(source).__name__}{parts}."
         )
-    if not targets and not isinstance(source, Tensor | np.ndarray | Mapping | tuple):
-        raise TypeError(
-            f"{name}: expected a tensor or array (or a dict or tuple of them), a Dataset or a "
-            f"DataLoader with a length; received {type(source).__name__}."
-        )
-    inputs, wanted = source if targets else (source, None)
+    inputs, wanted = source if pair else (source, None)
+    if not targets:
+        wanted = None
     if isinstance(inputs, Mapping):
         inputs = {key: as_tensor(name, value) for key, value in inputs.items()}
     elif isinstance(inputs, tuple):

@@ -18,10 +18,9 @@ from tacit.batches import Batches
 from tacit.distribution import Prior
 from tacit.likelihood import Bernoulli, Categorical
 from tacit.likelihood.base import aligned
-from tacit.likelihood.categorical import check_labels
-from tacit.likelihood.temperature import Scope, scaled_logits
+from tacit.likelihood.temperature import Scope, check_scope, scaled_logits
 from tacit.prediction import likelihood_of, outputs_and_targets
-from tacit.predictive import average_log_probs
+from tacit.predictive import average_log_probs, check_labels
 from tacit.variational import Variational
 
 BOUND = math.log(100)  # of log T and of offsets: temperatures are between 1/100 and 100
@@ -89,8 +88,7 @@ def calibrate(
         )
     if per_class and not isinstance(found, Categorical):
         raise ValueError("per_class: a yes-or-no question has no classes to scale apart.")
-    if scope not in ("logits", "mean"):
-        raise ValueError(f"scope: expected logits or mean, received {scope!r}.")
+    check_scope(scope)
     logits, labels = _logits(model, found, validation, samples, batch_size, generator)
 
     def nll(log_temperature: Tensor, offset: Tensor | None = None) -> Tensor:

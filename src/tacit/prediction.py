@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tacit import _checks
 from tacit.batches import Batch, Batches
-from tacit.likelihood import Likelihood
+from tacit.likelihood import Bernoulli, Categorical, Likelihood
 from tacit.metrics import Metrics, Streaming, auroc, fpr95
 from tacit.predictive import Averaging, BinaryPredictive, ClassPredictive, Predictive
 from tacit.variational import Variational
@@ -37,8 +37,9 @@ def predict(
 
     Args:
         model: A variational model or a plain network.
-        inputs: A tensor or array, a dict or tuple of them for a network with several inputs,
-            `tacit.data.Images`, or a Dataset or DataLoader of inputs or of (inputs, targets).
+        inputs: A tensor or array, or a dict of them for a network with several inputs;
+            `tacit.data.Images`, a Dataset or a DataLoader. Of pairs, inputs and targets, the
+            targets are passed over.
         samples: Number of functions.
         likelihood: What the outputs mean; the model's own if left out.
         averaging: How functions are combined into probabilities, "log_probs", "probs" or "logits";
@@ -122,6 +123,8 @@ def evaluate(
     """
     likelihood = likelihood_of(model, likelihood)
     _checks.positive_integer("batch_size", batch_size)
+    if foreign is not None and not isinstance(likelihood, Categorical | Bernoulli):
+        raise ValueError("foreign: predicted numbers have no entropy to tell inputs apart.")
     known = Batches("data", data, batch_size)
     others = None if foreign is None else Batches("foreign", foreign, batch_size, targets=False)
     with functions_of(
@@ -160,11 +163,11 @@ def functions_of(
         with torch.no_grad():
             if isinstance(model, Variational):
                 weights = model.sample(samples, generator=generator)
-                yield lambda batch: _tensor(
+                yield lambda batch: tensor_of(
                     batch.call(model, like, weights=weights, chunk_size=chunk_size)
                 )
             else:
-                yield lambda batch: _tensor(batch.call(model, like))[None]
+                yield lambda batch: tensor_of(batch.call(model, like))[None]
     finally:
         for module, training in modes.items():
             module.training = training  # each its own: some may be frozen in eval mode
@@ -178,8 +181,6 @@ def collect(functions: Functions, likelihood: Likelihood, data: Batches) -> Stre
         found = likelihood.predictive(outputs)
         if isinstance(found, ClassPredictive | BinaryPredictive):
             collected.update({"entropy": found.entropy})
-        elif not data.targets:
-            raise ValueError("foreign: predicted numbers have no entropy to tell inputs apart.")
         if data.targets:
             targets = batch.targets.to(outputs.device)
             collected.update(found.errors(targets), found.sums(targets))
@@ -196,8 +197,10 @@ def outputs_and_targets(
     return outputs, torch.cat([targets for _, targets in pairs]).to(outputs.device)
 
 
-def _tensor(output: Any) -> Tensor:
-    logits = getattr(output, "logits", output)  # Hugging Face's outputs have it
+def tensor_of(output: Any) -> Tensor:
+    """Return a network's output, or the logits in it, as Hugging Face's outputs have them."""
+    logits = getattr(output, "logits", output)
     if not isinstance(logits, Tensor):
-        raise TypeError(f"predict: expected a tensor as output, received {type(output).__name__}.")
+        kind = type(output).__name__
+        raise TypeError(f"model: expected a tensor, or one in .logits, as output; received {kind}.")
     return logits

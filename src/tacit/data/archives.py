@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import gzip
 import io
+import lzma
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
@@ -23,8 +25,8 @@ def members(
     """Return names and contents of the files in an archive.
 
     Args:
-        path: A zip file (or wheel), a tar file (compressed or not), a Debian package, a file
-            compressed by gzip, or else the file itself.
+        path: By its name a zip file or wheel, a tar file (compressed or not), a Debian package, or
+            a file compressed by gzip; otherwise the file itself.
         wanted: Whether to read a member, by its name.
         limit: Bytes that a member may have.
 
@@ -33,12 +35,13 @@ def members(
     """
     try:
         yield from _members(path, wanted, limit)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, gzip.BadGzipFile, OSError) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError,
+            RuntimeError, NotImplementedError) as error:  # fmt: skip
         raise ValueError(f"{path} can't be read: {error}") from error
 
 
 def _members(path: Path, wanted: Callable[[str], bool], limit: int) -> Iterator[tuple[str, bytes]]:
-    if zipfile.is_zipfile(path):
+    if path.suffix in (".zip", ".whl"):
         with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():
                 if not info.is_dir() and wanted(info.filename):
@@ -47,11 +50,11 @@ def _members(path: Path, wanted: Callable[[str], bool], limit: int) -> Iterator[
     elif path.suffix == ".deb":
         with tarfile.open(fileobj=io.BytesIO(_debian_data(path))) as archive:
             yield from _tar(archive, wanted, limit)
-    elif path.suffix == ".gz" and not path.stem.endswith(".tar"):
+    elif path.suffix == ".gz" and ".tar." not in path.name:
         if wanted(path.stem):
             with gzip.open(path) as file:
                 yield path.stem, _read(file, path.stem, limit)
-    elif tarfile.is_tarfile(path):
+    elif path.suffix in (".tgz", ".tar") or ".tar." in path.name:
         with tarfile.open(path) as archive:
             yield from _tar(archive, wanted, limit)
     elif wanted(path.name):
@@ -92,6 +95,8 @@ def _debian_data(path: Path) -> bytes:
             raise ValueError(f"{path} is not a Debian package: it begins otherwise.")
         while header := file.read(60):
             name, size = header[:16].decode("ascii").strip(), int(header[48:58])
+            if name.rstrip("/") == "data.tar.zst":
+                raise ValueError(f"{path} is compressed by zstd, which Python can't read.")
             if name.startswith("data.tar"):
                 return file.read(size)
             file.seek(size + size % 2, io.SEEK_CUR)

@@ -30,8 +30,9 @@ class Recipe:
         about: What it is, in a few words.
         megabytes: To be fetched.
         sources: Where from, in the order in which they are tried, and how the files are decoded.
-        sha256: Of the decoded content, the same whatever the source; None where nobody has
-            published it and the archive has a digest instead.
+        sha256: Of the decoded content, the same whatever the source; None where the archive has a
+            published digest instead.
+        archive: What the files that are fetched are called together, if they hold several sets.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Recipe:
     megabytes: int
     sources: tuple[tuple[Source, Decode], ...]
     sha256: str | None = None
+    archive: str | None = None
 
 
 class DataMissingError(RuntimeError):
@@ -48,9 +50,9 @@ class DataMissingError(RuntimeError):
 def data_root(root: str | Path | None = None) -> Path:
     """Return the folder of data: `root`, or $TACIT_DATA, or tacit in the user's cache."""
     if root is not None:
-        return Path(root)
-    if "TACIT_DATA" in os.environ:
-        return Path(os.environ["TACIT_DATA"])
+        return Path(root).expanduser()
+    if os.environ.get("TACIT_DATA"):
+        return Path(os.environ["TACIT_DATA"]).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "tacit"
 
 
@@ -78,7 +80,8 @@ def fetch(recipe: Recipe, root: str | Path | None = None) -> Path:
     Raises:
         DataMissingError: If no source has it; says what could be done.
     """
-    path, downloads = data_path(recipe, root), data_root(root) / "downloads"
+    path = data_path(recipe, root)
+    downloads = data_root(root) / "downloads" / (recipe.archive or recipe.name)
     downloads.mkdir(parents=True, exist_ok=True)
     failures = []
     with FileLock(path.with_suffix(".lock")):  # another process may be at it
@@ -87,15 +90,35 @@ def fetch(recipe: Recipe, root: str | Path | None = None) -> Path:
                 break
             try:
                 say(f"{recipe.name}, {recipe.megabytes} MB: {source.command}")
-                tensors = decode(source.fetch(downloads))
-                _check(recipe, content_digest(tensors))
+                tensors = _decoded(recipe, source, decode, source.fetch(downloads))
                 header = {"name": recipe.name, "sha256": content_digest(tensors)}
                 _files.write(path, KEY, header, tensors)
-            except (DownloadError, ValueError) as error:
+            except DownloadError as error:
                 failures.append(str(error))
     if not path.exists():
         raise DataMissingError(_missing(recipe, downloads, failures))
     return path
+
+
+def _decoded(recipe: Recipe, source: Source, decode: Decode, files: Sequence[Path]) -> Tensors:
+    """Return the content of files, checked; if they haven't got it they are deleted.
+
+    Except where their own digest was right: then it isn't they that are wrong.
+
+    Raises:
+        DownloadError: If they haven't got it, whatever is wrong with them.
+    """
+    try:
+        tensors = decode(files)
+        _check(recipe, content_digest(tensors))
+    except ModuleNotFoundError:
+        raise
+    except Exception as error:  # a damaged file can fail in any way: another source may be whole
+        for file in () if source.checked else files:
+            file.unlink(missing_ok=True)
+        names = ", ".join(file.name for file in files)
+        raise DownloadError(f"{names} can't be used: {type(error).__name__}: {error}") from error
+    return tensors
 
 
 def verify(recipe: Recipe, root: str | Path | None = None) -> None:
@@ -127,8 +150,7 @@ def content_digest(tensors: Mapping[str, Tensor]) -> str:
 def _check(recipe: Recipe, found: str) -> None:
     if recipe.sha256 is not None and found != recipe.sha256:
         raise ValueError(
-            f"{recipe.name}: the content is not the expected one: SHA-256 {found} instead of "
-            f"{recipe.sha256}."
+            f"the content is not the expected one: SHA-256 {found} instead of {recipe.sha256}."
         )
 
 

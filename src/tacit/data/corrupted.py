@@ -53,10 +53,13 @@ def decode_tiny_imagenet(paths: Sequence[Path], name: str) -> Tensors:
     """Return a corruption's images at five severities (5, B, 3, 64, 64) and their labels (B,)."""
     pictures: dict[str, list[torch.Tensor]] = {str(level): [] for level in range(1, 6)}
     classes: dict[str, list[str]] = {level: [] for level in pictures}
-    for member, content in members(paths[0], lambda m: f"/{name}/" in m and m.endswith(".JPEG")):
-        *_, level, label, _ = PurePosixPath(member).parts
-        pictures[level].append(formats.picture(content))
+    files = dict(members(paths[0], lambda m: f"/{name}/" in m and m.endswith(".JPEG")))
+    for file in sorted(files):  # so that each severity has the same images in the same order
+        *_, level, label, _ = PurePosixPath(file).parts
+        pictures[level].append(formats.picture(files[file]))
         classes[level].append(label)
+    if any(classes[level] != classes["1"] for level in classes):
+        raise ValueError(f"{paths[0].name}: the severities of {name} have different images.")
     found = labelled(pictures, classes)
     images = torch.stack([found[f"{level}_images"] for level in pictures])
     return {"images": images, "labels": found["1_labels"]}
@@ -71,6 +74,7 @@ def _recipes(
             f"corrupted test set: {name}",
             megabytes,
             ((source, partial(decode, name=name)),),
+            archive=family,
         )
         for name in CORRUPTIONS[kind]
     }

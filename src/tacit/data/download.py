@@ -14,6 +14,8 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 BLOCK = 1 << 20
 TIMEOUT = 30.0  # seconds without an answer
 TRIES = 5  # a connection that breaks off is taken up again
@@ -37,11 +39,16 @@ def download(url: str, path: Path, digest: str | None = None) -> Path:
     Raises:
         DownloadError: If it can't be fetched, or the digest is another; then it is deleted.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_name(f"{path.name}.lock")):  # another process may be at it
+        return _download(url, path, digest)
+
+
+def _download(url: str, path: Path, digest: str | None) -> Path:
     if path.exists():
         if digest is not None and _digest_of(path, path.stat().st_mtime, digest) != digest:
             raise DownloadError(f"{path} is not the expected file ({digest}); delete it.")
         return path
-    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
     for left in reversed(range(TRIES)):
         before = part.stat().st_size if part.exists() else 0

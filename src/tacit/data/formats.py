@@ -115,5 +115,4 @@ def _opened(content: bytes) -> Any:
         raise ModuleNotFoundError(
             "Pillow is needed to read pictures: pip install 'tacit-torch[data]'", name="PIL"
         ) from None
-    Image.MAX_IMAGE_PIXELS = None  # CIFAR-10 comes as pictures of 10,000 x 1,024
     return Image.open(io.BytesIO(content))

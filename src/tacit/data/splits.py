@@ -46,7 +46,10 @@ def image_splits(
     std: tuple[float, ...],
     class_names: tuple[str, ...] | None,
 ) -> Splits:
-    """Return a set of images in three parts, 0.9 and 0.1 of the training set and the test set."""
+    """Return a set of images in three parts, 0.9 and 0.1 of the training set and the test set.
+
+    The test set stays mapped into memory; the others, in their random order, are copied.
+    """
     tensors = load(recipe, root)
     train, validation = held_out(len(tensors["train_labels"]))
     whole, test = (

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from tacit import _checks
 from tacit.likelihood.base import Likelihood, aligned
-from tacit.likelihood.temperature import Scope, scaled_logits
+from tacit.likelihood.temperature import Scope, check_scope, scaled_logits
 from tacit.predictive import Averaging, BinaryPredictive
 
 
@@ -55,7 +55,7 @@ class Bernoulli(Likelihood):
     def set_temperature(self, temperature: float | Tensor, scope: Scope = "logits") -> None:
         """Set the temperature of predictions."""
         self.temperature.fill_(_checks.positive_number("temperature", float(temperature)))
-        self.scope = scope
+        self.scope = check_scope(scope)
 
     def extra_repr(self) -> str:
         return f"temperature={self.temperature.item():.4g}"

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from tacit import _checks
 from tacit.likelihood.base import Likelihood, aligned
-from tacit.likelihood.temperature import Scope, scaled_logits
-from tacit.predictive import Averaging, ClassPredictive
+from tacit.likelihood.temperature import Scope, check_scope, scaled_logits
+from tacit.predictive import Averaging, ClassPredictive, check_labels
 
 
 class Categorical(Likelihood):
@@ -98,28 +98,12 @@ class Categorical(Likelihood):
         numbers = torch.as_tensor(temperature).to(self.temperature)
         for number in numbers.flatten().tolist():
             _checks.positive_number("temperature", number)
-        self.temperature, self.scope = numbers, scope
-        self.offset = torch.as_tensor(offset).to(self.offset)
+        offsets = torch.as_tensor(offset).to(self.offset)
+        if not offsets.isfinite().all():
+            raise ValueError("offset: expected finite numbers.")
+        self.temperature, self.scope, self.offset = numbers, check_scope(scope), offsets
 
     def extra_repr(self) -> str:
         if self.temperature.ndim:
             return "temperature=one for each class"
         return f"temperature={self.temperature.item():.4g}"
-
-
-def check_labels(targets: Tensor, classes: int) -> None:
-    """Raise an error unless targets are integers from 0 to `classes` - 1."""
-    if targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool:
-        raise TypeError(
-            f"Categorical: expected integer labels from 0 to {classes - 1}, received "
-            f"{targets.dtype}."
-        )
-    # On an accelerator this waits for the device; torch's own assertion there ends the process.
-    if targets.numel():
-        low, high = targets.min().item(), targets.max().item()
-        if low < 0 or high >= classes:
-            wrong = low if low < 0 else high
-            raise ValueError(
-                f"Categorical: label {wrong} is out of range: the network has {classes} "
-                f"outputs, so labels go from 0 to {classes - 1}."
-            )

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from torch import Tensor
 
 Scope: TypeAlias = Literal["logits", "mean"]
+
+
+def check_scope(scope: Scope) -> Scope:
+    """Return the scope, if it is one."""
+    if scope not in get_args(Scope):
+        raise ValueError(f"scope: expected logits or mean, received {scope!r}.")
+    return scope
 
 
 def scaled_logits(
@@ -22,6 +29,9 @@ def scaled_logits(
         offset: Added afterwards, one number for each class.
     """
     temperature = temperature.to(logits)
-    mean = logits.mean(0)
-    scaled = logits / temperature if scope == "logits" else mean / temperature + (logits - mean)
+    if scope == "logits":
+        scaled = logits / temperature
+    else:
+        mean = logits.mean(0)
+        scaled = mean / temperature + (logits - mean)
     return scaled if offset is None else scaled + offset.to(logits)

@@ -3,6 +3,7 @@
 from tacit.metrics.calibration import Bins, calibration_error, reliability
 from tacit.metrics.classification import (
     accuracy,
+    among_first,
     brier,
     classwise_ece,
     classwise_gaps,
@@ -19,6 +20,7 @@ __all__ = [
     "Metrics",
     "Streaming",
     "accuracy",
+    "among_first",
     "aurc",
     "auroc",
     "brier",

@@ -46,12 +46,15 @@ def reliability(
             "expected confidences and whether they were right, both of shape (B,); received "
             f"{tuple(confidence.shape)} and {tuple(correct.shape)}."
         )
-    confidence, correct = confidence.double(), correct.double()
+    if confidence.isnan().any():
+        raise ValueError("some confidences are NaN.")
+    confidence, correct = confidence.cpu().double(), correct.cpu().double()
     where = bin_of(confidence, bins)
     if adaptive:
-        order = confidence.argsort(stable=True)
-        confidence, correct = confidence[order], correct[order]
-        where = torch.arange(len(order), device=order.device) * bins // len(order)
+        order = confidence.argsort()
+        # Ties have no order: each of them is right as often as they are together.
+        confidence, correct = confidence[order], tied_mean(confidence[order], correct[order])
+        where = torch.arange(len(order)) * bins // len(order)
     sums = confidence.new_zeros(3, bins)
     values = torch.stack([torch.ones_like(confidence), confidence, correct])
     sums.index_add_(1, where, values)
@@ -67,11 +70,25 @@ def calibration_error(
     `reliability`.
     """
     found = reliability(confidence, correct, bins, adaptive=adaptive)
-    gaps = (found.accuracy - found.confidence).abs().nan_to_num()  # empty bins have no gap
-    return ((found.size * gaps).sum() / found.size.sum()).item()
+    full = found.size > 0
+    gaps = (found.accuracy - found.confidence)[full].abs()
+    return ((found.size[full] * gaps).sum() / found.size.sum()).item()
 
 
 def bin_of(probs: Tensor, bins: int) -> Tensor:
     """Return the number of the bin (low, high] of each probability; 0 is in the first."""
     _checks.positive_integer("bins", bins)
-    return (probs * bins).ceil().long().clamp(1, bins) - 1
+    edges = torch.arange(1, bins, device=probs.device).to(probs) / bins
+    return torch.bucketize(probs, edges)
+
+
+def tied_mean(ordered: Tensor, values: Tensor) -> Tensor:
+    """Return values with those that belong to equal scores replaced by their mean.
+
+    Args:
+        ordered: Scores in order, (B,).
+        values: What belongs to them, (B,).
+    """
+    _, group, sizes = ordered.unique_consecutive(return_inverse=True, return_counts=True)
+    means: Tensor = values.new_zeros(len(sizes)).index_add_(0, group, values) / sizes
+    return means[group]

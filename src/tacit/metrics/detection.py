@@ -22,9 +22,10 @@ def auroc(negative: Tensor, positive: Tensor) -> float:
         0.875
     """
     _check("auroc", negative, positive)
-    ordered = negative.double().sort().values
-    below = torch.searchsorted(ordered, positive.double(), right=False)
-    up_to = torch.searchsorted(ordered, positive.double(), right=True)
+    negative, positive = negative.cpu().double(), positive.cpu().double()
+    ordered = negative.sort().values
+    below = torch.searchsorted(ordered, positive, right=False)
+    up_to = torch.searchsorted(ordered, positive, right=True)
     return ((below + up_to).double().mean() / (2 * len(negative))).item()
 
 
@@ -44,9 +45,10 @@ def fpr95(negative: Tensor, positive: Tensor) -> float:
         0.25
     """
     _check("fpr95", negative, positive)
-    ordered = positive.double().sort(descending=True).values
+    negative, positive = negative.cpu().double(), positive.cpu().double()
+    ordered = positive.sort(descending=True).values
     needed = -(-95 * len(ordered) // 100)  # rounded up, without errors of floating point
-    return (negative.double() >= ordered[needed - 1]).double().mean().item()
+    return (negative >= ordered[needed - 1]).double().mean().item()
 
 
 def _check(name: str, negative: Tensor, positive: Tensor) -> None:

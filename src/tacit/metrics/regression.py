@@ -14,7 +14,7 @@ def rmse(mean: Tensor, targets: Tensor) -> float:
         1.0
     """
     _check(mean, targets)
-    return (mean.double() - targets.double()).square().mean().sqrt().item()
+    return (mean.cpu().double() - targets.cpu().double()).square().mean().sqrt().item()
 
 
 def coverage(low: Tensor, high: Tensor, targets: Tensor) -> float:
@@ -27,7 +27,7 @@ def coverage(low: Tensor, high: Tensor, targets: Tensor) -> float:
     """
     _check(low, targets)
     _check(high, targets)
-    return ((low <= targets) & (targets <= high)).double().mean().item()
+    return ((low <= targets) & (targets <= high)).cpu().double().mean().item()
 
 
 def interval_score(low: Tensor, high: Tensor, targets: Tensor, level: float = 0.9) -> Tensor:

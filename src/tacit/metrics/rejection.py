@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from tacit.metrics.calibration import tied_mean
+
 
 def selective_accuracy(confidence: Tensor, correct: Tensor) -> Tensor:
     """Return the accuracy on the k most confident examples, for k = 1 to B, (B,).
@@ -25,13 +27,11 @@ def selective_accuracy(confidence: Tensor, correct: Tensor) -> Tensor:
             "expected confidences and whether they were right, both of shape (B,); received "
             f"{tuple(confidence.shape)} and {tuple(correct.shape)}."
         )
-    ordered = confidence.sort(descending=True)
-    right = correct.double()[ordered.indices]
-    _, group, sizes = ordered.values.unique_consecutive(return_inverse=True, return_counts=True)
-    share = right.new_zeros(len(sizes)).index_add_(0, group, right) / sizes
-    kept = torch.arange(1, len(right) + 1, device=right.device)
-    accuracy: Tensor = share[group].cumsum(0) / kept
-    return accuracy
+    if confidence.isnan().any():
+        raise ValueError("some confidences are NaN.")
+    ordered = confidence.cpu().sort(descending=True)
+    right = tied_mean(ordered.values, correct.cpu().double()[ordered.indices])
+    return right.cumsum(0) / torch.arange(1, len(right) + 1)
 
 
 def aurc(confidence: Tensor, correct: Tensor) -> float:

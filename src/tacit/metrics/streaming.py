@@ -13,6 +13,17 @@ from tacit.metrics.calibration import calibration_error
 from tacit.metrics.rejection import aurc
 
 
+def data_frame(columns: Mapping[str, Any]) -> Any:
+    """Return a pandas DataFrame."""
+    try:
+        import pandas
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            "to_frame: pandas is needed: pip install pandas", name="pandas"
+        ) from None
+    return pandas.DataFrame(columns)
+
+
 class Metrics(dict[str, float]):
     """Numbers by name, which print as a table.
 
@@ -27,10 +38,12 @@ class Metrics(dict[str, float]):
         return "\n".join(f"{name:{width}}  {value:.4f}" for name, value in self.items())
 
     def to_frame(self) -> Any:
-        """Return a pandas DataFrame with a row for each number: `metric` and `value`."""
-        import pandas
+        """Return a pandas DataFrame with a row for each number: `metric` and `value`.
 
-        return pandas.DataFrame({"metric": list(self), "value": list(self.values())})
+        Raises:
+            ModuleNotFoundError: If pandas is not installed.
+        """
+        return data_frame({"metric": list(self), "value": list(self.values())})
 
 
 class Streaming:
@@ -62,9 +75,9 @@ class Streaming:
             sums: What adds up over examples, by name.
         """
         for name, values in examples.items():
-            self._pieces.setdefault(name, []).append(values.detach().double().flatten().cpu())
+            self._pieces.setdefault(name, []).append(values.detach().cpu().double().flatten())
         for name, value in (sums or {}).items():
-            added = value.detach().double().cpu()
+            added = value.detach().cpu().double()
             self._sums[name] = self._sums[name] + added if name in self._sums else added
 
     def gather(self) -> Streaming:

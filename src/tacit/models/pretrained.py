@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -41,8 +43,9 @@ def load_weights(
     """Set the parameters of a network from a state dict or a file of one, by name.
 
     Never a part of them silently: whatever is missing, left over or of another shape is an error,
-    unless its layer is named in `skip`. The one exception is what a group norm in the place of a
-    batch norm can't take, the running statistics; scale and shift go into it.
+    unless its layer is named in `skip`. The exceptions are what a group norm in the place of a
+    batch norm can't take, the running statistics (scale and shift go into it), and batch norm's
+    counter of batches, which older files haven't got.
 
     Args:
         net: The network.
@@ -68,8 +71,13 @@ def load_weights(
     unknown = [layer for layer in skip if not any(_in(name, [layer]) for name in own)]
     if unknown:
         raise ValueError(f"skip: the network has no layer {', '.join(unknown)}.")
-    kept = tuple(name for name in own if _in(name, skip))
-    loaded = tuple(name for name in own if name in found and name not in kept)
+    loaded = tuple(name for name in own if name in found and not _in(name, skip))
+    # A counter that older files haven't got, and nothing depends on.
+    kept = tuple(
+        name
+        for name in own
+        if name not in loaded and (_in(name, skip) or name.endswith(".num_batches_tracked"))
+    )
     unused = tuple(name for name in found if name not in loaded)
     problems = [f"{name} is missing" for name in own if name not in (*loaded, *kept)]
     problems += [
@@ -100,9 +108,12 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"weights: there is no file {path}.")
-    if path.suffix == ".safetensors":
-        return load_file(path)
-    found = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, RuntimeError, EOFError, LookupError, UnpicklingError) as error:
+        raise ValueError(f"weights: {path} can't be read: {error}") from error
     if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
         raise ValueError(f"weights: {path} is not a state dict, tensors by name.")
     return found

@@ -19,7 +19,7 @@ GROUPS = 32  # of group norm, as its authors chose (Wu and He, 2018); fewer in n
 
 
 class ResNet(Rebuildable):
-    """A residual network (He et al., 2016).
+    """What the residual networks have in common (He et al., 2016).
 
     Parameters have the names of torchvision's, so that its weights load; with the ImageNet stem and
     batch norm, the function is the same too.
@@ -113,11 +113,8 @@ class BasicBlock(nn.Module):
         """Return features, (B, C, H, W)."""
         out = self.relu(self.bn1(self.conv1(x)))
         out = self.bn2(self.conv2(out))
-        found: Tensor = self.relu(out + self._around(x))
+        found: Tensor = self.relu(out + (x if self.downsample is None else self.downsample(x)))
         return found
-
-    def _around(self, x: Tensor) -> Tensor:
-        return x if self.downsample is None else self.downsample(x)
 
 
 class Bottleneck(nn.Module):

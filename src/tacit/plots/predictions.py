@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ from tacit import metrics
 from tacit.plots.saved import saved
 from tacit.predictive import ClassPredictive, RegressionPredictive
 
-BINS = 10
-
 
 def plot_reliability(
-    predictions: Mapping[str, ClassPredictive], labels: Tensor, path: str | Path | None = None
+    predictions: Mapping[str, ClassPredictive],
+    labels: Tensor,
+    path: str | Path | None = None,
+    *,
+    bins: int = 10,
 ) -> Any:
     """Draw accuracy against confidence, a panel per method; on the diagonal they agree.
 
@@ -25,18 +28,16 @@ def plot_reliability(
         predictions: By the method's name.
         labels: What the examples are.
         path: File to write, if any.
+        bins: Number of bars.
     """
     figure, axes = _panels(len(predictions))
     for axis, (name, prediction) in zip(axes, predictions.items(), strict=True):
-        right = prediction.label == labels
-        bins = metrics.reliability(prediction.confidence, right, BINS)
-        shares = bins.size / bins.size.sum()
-        for i, (share, height) in enumerate(
-            zip(shares.tolist(), bins.accuracy.tolist(), strict=True)
-        ):
+        found = metrics.reliability(prediction.confidence, prediction.label == labels, bins)
+        shares = (found.size / found.size.sum()).tolist()
+        for i, (share, height) in enumerate(zip(shares, found.accuracy.tolist(), strict=True)):
             if share:
-                middle = (i + 0.5) / BINS
-                axis.bar(middle, height, 0.9 / BINS, color="tab:blue", alpha=0.3 + 0.7 * share)
+                middle, alpha = (i + 0.5) / bins, 0.3 + 0.7 * share
+                axis.bar(middle, height, 0.9 / bins, color="tab:blue", alpha=alpha)
         axis.plot([0, 1], [0, 1], "--", color="black", linewidth=1)
         axis.set(xlim=(0, 1), ylim=(0, 1), title=name, xlabel="confidence")
     axes[0].set_ylabel("accuracy")
@@ -70,7 +71,7 @@ def plot_confidence(
 def plot_rejection(
     predictions: Mapping[str, ClassPredictive], labels: Tensor, path: str | Path | None = None
 ) -> Any:
-    """Draw the accuracy on what is left when the least certain predictions are rejected.
+    """Draw the accuracy on what is left when the least confident predictions are rejected.
 
     Args:
         predictions: By the method's name.
@@ -79,11 +80,11 @@ def plot_rejection(
     """
     figure, axes = _panels(1)
     for name, prediction in predictions.items():
-        accuracy = metrics.selective_accuracy(-prediction.entropy, prediction.label == labels)
+        accuracy = metrics.selective_accuracy(prediction.confidence, prediction.label == labels)
         rejected = 100 * (1 - torch.arange(1, len(accuracy) + 1) / len(accuracy))
         shown = slice(max(1, len(accuracy) // 10), None)
         axes[0].plot(rejected[shown].tolist(), accuracy[shown].tolist(), label=name)
-    axes[0].set(xlabel="rejected, % (the most uncertain first)", ylabel="accuracy on the rest")
+    axes[0].set(xlabel="rejected, % (the least confident first)", ylabel="accuracy on the rest")
     axes[0].legend(fontsize="small")
     return saved(figure, path)
 
@@ -101,7 +102,15 @@ def plot_entropy(
     for axis, (name, by_input) in zip(axes, predictions.items(), strict=True):
         for kind, prediction in by_input.items():
             values = prediction.entropy.tolist()
-            axis.hist(values, bins=30, range=(0, 2.4), density=True, histtype="step", label=kind)
+            largest = math.log(prediction.logits.shape[-1])
+            axis.hist(
+                values,
+                bins=30,
+                range=(0, 1.05 * largest),
+                density=True,
+                histtype="step",
+                label=kind,
+            )
         axis.set(title=name, xlabel="entropy")
         axis.legend(fontsize="small")
     axes[0].set_ylabel("density")
@@ -118,7 +127,7 @@ def plot_images(
     """Draw the images with the most certain and with the least certain predictions.
 
     Args:
-        pictures: Grey images, (B, height, width).
+        pictures: Grey images (B, H, W), or images (B, C, H, W).
         prediction: Predictions for them.
         labels: What they are.
         count: How many of each.
@@ -127,13 +136,16 @@ def plot_images(
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3), layout="constrained")
-    axes = figure.subplots(2, count)
+    count = min(count, len(prediction))
+    axes = figure.subplots(2, count, squeeze=False)
     order = prediction.entropy.argsort()
     for row, chosen, title in (
         (axes[0], order[:count], "most certain"), (axes[1], order.flip(0)[:count], "least certain"),
     ):  # fmt: skip
         for axis, i in zip(row, chosen.tolist(), strict=True):
-            axis.imshow(pictures[i].numpy(), cmap="gray_r")
+            picture = pictures[i].cpu()
+            picture = picture.movedim(0, -1).squeeze(-1) if picture.ndim == 3 else picture
+            axis.imshow(picture.numpy(), cmap="gray_r")
             found, truth = prediction.label[i].item(), labels[i].item()
             color = "tab:green" if found == truth else "tab:red"
             text = f"{found} ({prediction.confidence[i]:.0%})"

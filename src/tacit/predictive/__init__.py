@@ -2,7 +2,12 @@
 
 from tacit.predictive.base import Predictive
 from tacit.predictive.binary import BinaryPredictive
-from tacit.predictive.classification import Averaging, ClassPredictive, average_log_probs
+from tacit.predictive.classification import (
+    Averaging,
+    ClassPredictive,
+    average_log_probs,
+    check_labels,
+)
 from tacit.predictive.regression import RegressionPredictive
 
 __all__ = [
@@ -12,4 +17,5 @@ __all__ = [
     "Predictive",
     "RegressionPredictive",
     "average_log_probs",
+    "check_labels",
 ]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tacit import metrics
+from tacit.metrics.streaming import data_frame
 
 Self = TypeVar("Self", bound="Predictive")
 
@@ -56,13 +57,7 @@ class Predictive(ABC):
         Raises:
             ModuleNotFoundError: If pandas is not installed.
         """
-        try:
-            import pandas
-        except ModuleNotFoundError:
-            raise ModuleNotFoundError(
-                "to_frame: pandas is needed: pip install pandas", name="pandas"
-            ) from None
-        return pandas.DataFrame(_split(self.to_numpy(), self._labels()))
+        return data_frame(_split(self.to_numpy(), self._labels()))
 
     def _labels(self) -> list[str] | None:
         """Return names for the last dimension of quantities that have one."""

@@ -56,10 +56,16 @@ class BinaryPredictive(Predictive):
 
     def errors(self, targets: Tensor) -> dict[str, Tensor]:
         """Return NLL, whether right, confidence and Brier score for targets 0 and 1."""
-        return self._two_classes.errors(targets)
+        return self._two_classes.errors(self._answers(targets))
 
     def sums(self, targets: Tensor) -> dict[str, Tensor]:
-        return self._two_classes.sums(targets)
+        return self._two_classes.sums(self._answers(targets))
+
+    @staticmethod
+    def _answers(targets: Tensor) -> Tensor:
+        if not ((targets == 0) | (targets == 1)).all():
+            raise ValueError("Bernoulli: expected targets 0 and 1.")
+        return targets.long()
 
     @cached_property
     def log_probs(self) -> Tensor:

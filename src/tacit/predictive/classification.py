@@ -19,6 +19,24 @@ TOP = 5  # with more classes, how often the label is among so many is a score to
 Averaging: TypeAlias = Literal["log_probs", "probs", "logits"]
 
 
+def check_labels(labels: Tensor, classes: int) -> None:
+    """Raise an error unless labels are integers from 0 to `classes` - 1."""
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise TypeError(
+            f"Categorical: expected integer labels from 0 to {classes - 1}, received "
+            f"{labels.dtype}."
+        )
+    # On an accelerator this waits for the device; torch's own assertion there ends the process.
+    if labels.numel():
+        low, high = labels.min().item(), labels.max().item()
+        if low < 0 or high >= classes:
+            wrong = low if low < 0 else high
+            raise ValueError(
+                f"Categorical: label {wrong} is out of range: the network has {classes} "
+                f"outputs, so labels go from 0 to {classes - 1}."
+            )
+
+
 def average_log_probs(logits: Tensor, averaging: Averaging = "log_probs") -> Tensor:
     """Return log-probabilities of M functions together: (M, ..., C) gives (..., C).
 
@@ -151,22 +169,26 @@ class ClassPredictive(Predictive):
             "brier": (probs - F.one_hot(labels, probs.shape[-1])).square().sum(-1),
         }
         if probs.shape[-1] > TOP:
-            first = log_probs.topk(TOP).indices
-            found[f"top{TOP}"] = (first == labels[:, None]).any(-1).double()
+            found[f"top{TOP}"] = metrics.among_first(log_probs, labels, TOP)
         return found
 
     def sums(self, targets: Tensor) -> dict[str, Tensor]:
         return {"classwise_gaps": metrics.classwise_gaps(*self._flat(targets))}
 
     def _flat(self, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities (N, C) and labels (N,), in double precision."""
-        labels = targets.reshape(-1).long().to(self.logits.device)
+        """Return log-probabilities (N, C) and labels (N,), on the CPU and in double precision."""
+        labels = targets.reshape(-1).cpu()
         if len(labels) != self.log_probs[..., 0].numel():
             raise ValueError(
                 f"targets: expected {self.log_probs[..., 0].numel()} labels, received a shape of "
                 f"{tuple(targets.shape)}."
             )
-        return self.log_probs.reshape(len(labels), -1).double(), labels
+        log_probs = self.log_probs.reshape(len(labels), -1).cpu().double()
+        check_labels(labels, log_probs.shape[-1])
+        if log_probs.isnan().any():
+            raise ValueError("scores: some predictions are NaN.")
+        # Half precision leaves sums of probabilities that are not quite 1.
+        return F.log_softmax(log_probs, -1), labels.long()
 
     def _labels(self) -> list[str] | None:
         return list(self.class_names) if self.class_names else None

@@ -58,7 +58,10 @@ def check_exact(data: Batches, checkpoint: str | Path | None) -> None:
 
 
 def adopt(model: nn.Module, likelihood: Likelihood) -> Likelihood:
-    """Return the likelihood; a variational model without one has it from now on."""
+    """Return the likelihood; a variational model without one has it from now on.
+
+    A temperature that was set before is forgotten.
+    """
     if isinstance(model, Variational):
         if model.likelihood is None:
             model.likelihood = likelihood

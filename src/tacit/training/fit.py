@@ -19,7 +19,7 @@ from tacit.likelihood import Gaussian, HeteroscedasticGaussian, Likelihood
 from tacit.objective import ExpectedLoss, Objective
 from tacit.optimizers import make_optimizer
 from tacit.parametrization import Parametrization
-from tacit.prediction import likelihood_of
+from tacit.prediction import likelihood_of, tensor_of
 from tacit.training.arguments import (
     Schedule,
     add_likelihood,
@@ -127,7 +127,7 @@ def fit(
         (10, True)
     """
     check_choices(early_stopping, validation, resume, seed)
-    likelihood = adopt(model, likelihood_of(model, likelihood))
+    found = likelihood_of(model, likelihood)
     check_randomness(model, samples, draws, objective)
     settings = Settings(
         epochs=_checks.positive_integer("epochs", epochs),
@@ -145,6 +145,7 @@ def fit(
         early_stopping=early_stopping,
     )
     factor = schedule_factor(schedule)
+    likelihood = adopt(model, found)
     with torch.random.fork_rng():
         fabric = make_fabric(accelerator, devices, strategy, precision)
         rank, parts = fabric.global_rank, fabric.world_size
@@ -245,8 +246,7 @@ def _loss(run: Run, objective: Objective, size: int) -> Callable[[Batch], Tensor
     keywords = {"samples": run.settings.samples} if many else {}
 
     def loss(batch: Batch) -> Tensor:
-        outputs = batch.call(run.model, run.like, **keywords)
-        outputs = getattr(outputs, "logits", outputs)
+        outputs = tensor_of(batch.call(run.model, run.like, **keywords))
         value = run.likelihood.loss(outputs, batch.targets.to(run.device), samples=many)
         return objective(value, raw, data_size=size) if isinstance(raw, Variational) else value
 

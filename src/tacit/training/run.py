@@ -255,18 +255,34 @@ class Run:
         """Return the newest checkpoint: the first process reads it, for other machines too."""
         if self.folder is None:
             return None
-        found: list[Any] = [None]
+        if self.fabric.world_size == 1:
+            return files.read_newest(self.folder)
+        saved: Checkpoint | None = None
+        found: list[Any] = [None]  # what is in the checkpoint, an error, or None
         if self.fabric.is_global_zero:
             try:
-                found = [files.read_newest(self.folder)]
-            except ValueError as error:
+                saved = files.read_newest(self.folder)
+            except Exception as error:  # whatever it is: the other processes wait for an answer
                 found = [error]
-        if self.fabric.world_size > 1:
-            torch.distributed.broadcast_object_list(found, src=0)
-        if isinstance(found[0], ValueError):
+            if saved is not None:
+                shapes = {name: (t.shape, t.dtype) for name, t in saved.tensors.items()}
+                found = [(saved.data, shapes)]
+        torch.distributed.broadcast_object_list(found, src=0)
+        if isinstance(found[0], Exception):
             raise found[0]
-        read: Checkpoint | None = found[0]
-        return read
+        return None if found[0] is None else self._received(saved, *found[0])
+
+    def _received(
+        self, saved: Checkpoint | None, data: Mapping[str, Any], shapes: Mapping[str, Any]
+    ) -> Checkpoint:
+        """Return the first process's checkpoint, tensor by tensor."""
+        tensors = {}
+        for name, (shape, dtype) in shapes.items():
+            tensor = torch.empty(shape, dtype=dtype) if saved is None else saved.tensors[name]
+            tensor = tensor.to(self.device)
+            torch.distributed.broadcast(tensor, src=0)
+            tensors[name] = tensor.cpu()
+        return Checkpoint(tensors, data)
 
     def _checkpoint(self, random_states: list[Checkpoint]) -> Checkpoint:
         stepper = files.optimizer_state(self.optimizer.optimizer)

@@ -207,5 +207,20 @@ def test_small_moves_are_smooth():
 
 def test_uint8_in_and_out_agree_with_the_functions():
     x = (255 * images()).round().to(torch.uint8)
-    expected = (FUNCTIONS["contrast"](x.float() / 255, GENERATOR, 0.15) * 255).round()
+    expected = (FUNCTIONS["contrast"](x.float() / 255, GENERATOR, 0.15) * 255 + 1e-3).floor()
     assert corrupt(x, "contrast", 5).equal(expected.to(torch.uint8))
+    grey = (255 * images(1, 28)).round().to(torch.uint8)
+    expected = (FUNCTIONS["scale"](grey.float() / 255, GENERATOR, 0.7) * 255).round()
+    assert corrupt(grey, "scale", 3).equal(expected.to(torch.uint8))
+
+
+def test_what_is_cut_off_loses_nothing_that_is_whole():
+    """Published sets are cut off to whole numbers; an image that is not changed must stay."""
+    x = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 16, 16).tile(1, 3, 2, 2)
+    for severity, amount in ((1, 0.05), (5, 0.3)):
+        found = corrupt(x, "brightness", severity)
+        exact = (x.double() + 255 * amount).clamp_max(255)
+        assert (found - exact).max() < 1e-2
+        assert (found - exact).min() > -1
+    whole = (255 * (x.float() / 255) + 1e-3).floor().to(torch.uint8)
+    assert whole.equal(x)

@@ -112,9 +112,28 @@ def test_what_is_left_out():
     assert corrupt(large, "fog").equal(corrupt(large, "fog", 5, kind="tiny_imagenet"))
 
 
+def test_larger_images_and_none_at_all():
+    large = torch.randint(0, 256, (2, 3, 96, 96), dtype=torch.uint8)
+    for name in CORRUPTIONS["cifar"]:
+        assert corrupt(large, name, 2).shape == large.shape, name
+        assert corrupt(large[:0], name, 2).shape == (0, 3, 96, 96)
+
+
+def test_whatever_the_default_precision():
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = [corrupt(pictures("cifar", 2), name) for name in CORRUPTIONS["cifar"]]
+        found += [corrupt(pictures("mnist", 2), name) for name in CORRUPTIONS["mnist"]]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert len(found) == 30
+
+
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
+        ((pictures("cifar"), "fog", 3.0), "severity: expected 1 to 5, received 3.0"),
+        ((torch.zeros(5, dtype=torch.uint8), "fog"), "expected images"),
         ((pictures("cifar"), "rain"), "expected for cifar one of gaussian_noise, .*'rain'"),
         ((pictures("cifar"), "fog", 0), "severity: expected 1 to 5, received 0"),
         ((pictures("cifar").float(), "fog"), "of uint8, received .* of torch.float32"),
@@ -127,6 +146,8 @@ def test_bad_input(arguments, match):
         corrupt(*arguments)
     with pytest.raises(ValueError, match="kind: expected cifar, tiny_imagenet, mnist"):
         corrupt(pictures("cifar"), "fog", kind="imagenet")
+    with pytest.raises(ValueError, match="MNIST-C are for grey images"):
+        corrupt(pictures("cifar"), "canny_edges", kind="mnist")
 
 
 class TestNoise:

@@ -20,7 +20,7 @@ def defocus_blur(x: Tensor, generator: torch.Generator, radius: float, soft: flo
     matrix = sampling.filter_matrix(17, taps / taps.sum(), "mirror")
     kernel = sampling.separable(disk, matrix, matrix)
     cut = 8 - int(kernel.sum(0).nonzero().min())  # zeros at the border cost time
-    kernel = kernel[8 - cut : 9 + cut, 8 - cut : 9 + cut].to(x)
+    kernel = sampling.on(x, kernel[8 - cut : 9 + cut, 8 - cut : 9 + cut])
     padded = F.pad(x, (cut, cut, cut, cut), mode="reflect").flatten(0, 1)[:, None]
     return F.conv2d(padded, kernel[None, None]).reshape(x.shape)
 
@@ -30,10 +30,11 @@ def glass_blur(
 ) -> Tensor:
     """Blur, exchange pixels with near ones, and blur again.
 
-    In the published sets, pixels of color images are overwritten by the near one, and only those of
-    grey images are exchanged, half of them: so it is here.
+    As in the published sets: pixels of color images are overwritten by the near one; grey images
+    are blurred along their columns only, and half of their pixels are exchanged.
     """
-    x = (sampling.gaussian_blur(x, sigma) * 255).floor() / 255
+    smooth = sampling.vertical_blur if x.shape[1] == 1 else sampling.gaussian_blur
+    x = (smooth(x, sigma) * 255).floor() / 255
     count, channels, height, width = x.shape
     flat = x.permute(2, 3, 1, 0).reshape(height * width, channels, count).clone()
     everyone = torch.arange(count, device=x.device)
@@ -53,7 +54,7 @@ def glass_blur(
                 else:
                     flat[own] = near
     found = flat.reshape(height, width, channels, count).permute(3, 2, 0, 1)
-    return sampling.gaussian_blur(found.contiguous(), sigma)
+    return smooth(found.contiguous(), sigma)
 
 
 def motion_blur(x: Tensor, generator: torch.Generator, radius: int, sigma: float) -> Tensor:

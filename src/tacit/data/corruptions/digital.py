@@ -49,13 +49,13 @@ def elastic_transform(
     count, size = len(x), x.shape[-1]
     middle, third = size // 2, size // 3
     corners = [(third, third), (third, -third), (-third, -third)]
-    before = x.new_tensor([[middle + a, middle + b, 1.0] for a, b in corners]).double()
+    before = torch.tensor([[middle + a, middle + b] for a, b in corners], dtype=torch.float64)
     moves = sampling.uniform((count, 3, 2), -shift * size, shift * size, x, generator)
-    after = before[:, :2] + moves.double()
+    after = before + moves.cpu().double()
     # The map takes new points to old ones: A (new, 1) = old.
     points = torch.cat([after, torch.ones_like(after[..., :1])], -1)
-    matrices = torch.linalg.solve(points, before[:, :2].expand(count, 3, 2)).transpose(1, 2)
-    x = sampling.affine(x, matrices, "mirror")
+    matrices = torch.linalg.solve(points, before.expand(count, 3, 2)).transpose(1, 2)
+    x = sampling.affine(x, sampling.on(x, matrices), "mirror")
     if not strength:
         return x
     fields = sampling.uniform((count, 2, size, size), -1, 1, x, generator)
@@ -70,7 +70,7 @@ def pixelate(x: Tensor, generator: torch.Generator, factor: float) -> Tensor:
     small = int(size * factor)
     down, up = sampling.box_matrix(size, small), sampling.box_matrix(small, size)
     coarse = (sampling.separable(x, down, down) * 255).round() / 255
-    return sampling.separable(coarse, up, up)
+    return (sampling.separable(coarse, up, up) * 255).round() / 255
 
 
 def jpeg_compression(x: Tensor, generator: torch.Generator, quality: int) -> Tensor:
@@ -82,14 +82,14 @@ def jpeg_compression(x: Tensor, generator: torch.Generator, quality: int) -> Ten
     pixels = 255 * x
     if x.shape[1] == 1:
         return _rounded_blocks(pixels - 128, LUMINANCE, quality).add(128).round() / 255
-    matrix = x.new_tensor(TO_YCC).double()
-    planes = torch.einsum("ij,bjhw->bihw", matrix.to(x), pixels).round()
+    matrix = torch.tensor(TO_YCC, dtype=torch.float64)
+    planes = torch.einsum("ij,bjhw->bihw", sampling.on(x, matrix), pixels).round()
     bright = _rounded_blocks(planes[:, :1] - 128, LUMINANCE, quality) + 128
     colors = F.avg_pool2d(planes[:, 1:], 2, ceil_mode=True).round()
     colors = _rounded_blocks(colors, CHROMINANCE, quality)
     colors = F.interpolate(colors.round(), bright.shape[-2:], mode="bilinear")
     planes = torch.cat([bright.round(), colors], 1)
-    return torch.einsum("ij,bjhw->bihw", matrix.inverse().to(x), planes) / 255
+    return torch.einsum("ij,bjhw->bihw", sampling.on(x, matrix.inverse()), planes).round() / 255
 
 
 def _rounded_blocks(plane: Tensor, table: tuple[tuple[int, ...], ...], quality: int) -> Tensor:
@@ -98,7 +98,7 @@ def _rounded_blocks(plane: Tensor, table: tuple[tuple[int, ...], ...], quality: 
     missing = (-width % 8, -height % 8)
     padded = F.pad(plane, (0, missing[0], 0, missing[1]), mode="replicate")
     blocks = padded.unfold(2, 8, 8).unfold(3, 8, 8)  # (B, C, H / 8, W / 8, 8, 8)
-    cosines = _cosines().to(plane)
+    cosines = sampling.on(plane, _cosines())
     steps = plane.new_tensor(table)
     scale = 5000 / quality if quality < 50 else 200 - 2 * quality
     steps = ((steps * scale + 50) / 100).floor().clamp(1, 255)

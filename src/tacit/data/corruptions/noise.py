@@ -5,10 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from tacit.data.corruptions import sampling
+
 
 def gaussian_noise(x: Tensor, generator: torch.Generator, scale: float) -> Tensor:
     """Add noise of a standard deviation, as in the dark."""
-    return x + scale * torch.randn(x.shape, generator=generator, device=x.device)
+    return x + scale * sampling.normal(tuple(x.shape), x, generator)
 
 
 def shot_noise(x: Tensor, generator: torch.Generator, photons: float) -> Tensor:

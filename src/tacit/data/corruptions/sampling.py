@@ -63,20 +63,32 @@ def affine(x: Tensor, matrices: Tensor, border: Border = "zeros") -> Tensor:
     """
     rows, columns = pixel_grid(x)
     places = torch.stack([columns, rows, torch.ones_like(rows)])  # (3, H, W)
-    moved = torch.einsum("bij,jhw->bihw", matrices.to(x), places)
+    moved = torch.einsum("bij,jhw->bihw", matrices, places)
     return sampled(x, moved[:, 1], moved[:, 0], border)
+
+
+def vertical_blur(x: Tensor, sigma: float) -> Tensor:
+    """Return images blurred by a Gaussian along their columns only; the border is repeated."""
+    matrix = gaussian_matrix(x.shape[-2], sigma, 4.0, "edge")
+    return x if matrix is None else on(x, matrix) @ x
 
 
 def gaussian_blur(
     x: Tensor, sigma: float, truncate: float = 4.0, border: Border = "edge"
 ) -> Tensor:
     """Return images blurred by a Gaussian that is cut off at `truncate` standard deviations."""
+    vertical, horizontal = (gaussian_matrix(n, sigma, truncate, border) for n in x.shape[-2:])
+    return x if vertical is None or horizontal is None else separable(x, vertical, horizontal)
+
+
+def gaussian_matrix(size: int, sigma: float, truncate: float, border: Border) -> Tensor | None:
+    """Return the matrix that blurs a line of pixels; None where it would change nothing."""
     radius = int(truncate * sigma + 0.5)
     if not sigma or not radius:
-        return x
+        return None
     taps = torch.arange(-radius, radius + 1, dtype=torch.float64)
     kernel = torch.exp(-0.5 * (taps / sigma).square())
-    return separable(x, *(filter_matrix(n, kernel / kernel.sum(), border) for n in x.shape[-2:]))
+    return filter_matrix(size, kernel / kernel.sum(), border)
 
 
 def filter_matrix(size: int, kernel: Tensor, border: Border) -> Tensor:
@@ -106,7 +118,15 @@ def filter_matrix(size: int, kernel: Tensor, border: Border) -> Tensor:
 
 def separable(x: Tensor, vertical: Tensor, horizontal: Tensor) -> Tensor:
     """Return images with a matrix applied to their columns and one to their rows."""
-    return vertical.to(x) @ x @ horizontal.to(x).T
+    return on(x, vertical) @ x @ on(x, horizontal).T
+
+
+def on(x: Tensor, small: Tensor) -> Tensor:
+    """Return a small matrix in the images' precision and on their device.
+
+    In two steps: not all devices have double precision.
+    """
+    return small.to(x.dtype).to(x.device)
 
 
 def box_matrix(before: int, after: int) -> Tensor:
@@ -150,7 +170,7 @@ def motion_blur(x: Tensor, angles: Tensor, radius: int, sigma: float) -> Tensor:
     taps = torch.arange(2 * radius + 1, dtype=torch.float64)
     kernel = torch.exp(-0.5 * (taps / sigma).square())
     kernel /= kernel.sum()
-    direction = torch.deg2rad(angles.double())
+    direction = torch.deg2rad(angles)
     flat, found = x.flatten(2), torch.zeros_like(x)
     rows, columns = (part.long() for part in pixel_grid(x))
     for distance, weight in enumerate(kernel.tolist()):
@@ -168,4 +188,10 @@ def uniform(
     shape: tuple[int, ...], low: float, high: float, like: Tensor, generator: torch.Generator
 ) -> Tensor:
     """Return random numbers between two bounds."""
-    return low + (high - low) * torch.rand(shape, generator=generator, device=like.device)
+    drawn = torch.rand(shape, generator=generator, device=like.device, dtype=like.dtype)
+    return low + (high - low) * drawn
+
+
+def normal(shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
+    """Return standard normal random numbers."""
+    return torch.randn(shape, generator=generator, device=like.device, dtype=like.dtype)

@@ -41,7 +41,7 @@ def snow(
         sigma: Of the motion blur.
         kept: Share of the image; the rest is paler.
     """
-    noise = torch.randn((len(x), 1, *x.shape[-2:]), generator=generator, device=x.device)
+    noise = sampling.normal((len(x), 1, *x.shape[-2:]), x, generator)
     layer = sampling.clipped_zoom(level + spread * noise, zoom)
     layer = torch.where(layer < threshold, torch.zeros_like(layer), layer)
     layer = (layer.clamp(0, 1) * 255).floor() / 255
@@ -75,8 +75,10 @@ def fog(x: Tensor, generator: torch.Generator, thickness: float, decay: float, s
         generator: Source of randomness.
         thickness: Of the fog.
         decay: How much smaller the clouds' details are at each scale.
-        size: Of the fractal that is cut to the image's size, a power of two.
+        size: Of the fractal that is cut to the image's size, a power of two; larger for larger
+            images.
     """
+    size = max(int(size), 1 << (x.shape[-1] - 1).bit_length())
     brightest = x.amax((1, 2, 3), keepdim=True)
     clouds = plasma(len(x), size, decay, x, generator)[:, None, : x.shape[-2], : x.shape[-1]]
     return (x + thickness * clouds) * brightest / (brightest + thickness)
@@ -109,7 +111,7 @@ def spatter(
         threshold: Where there is mud.
         soft: How much the patches are smoothed; what is then thin is left out.
     """
-    noise = torch.randn((len(x), 1, *x.shape[-2:]), generator=generator, device=x.device)
+    noise = sampling.normal((len(x), 1, *x.shape[-2:]), x, generator)
     liquid = sampling.gaussian_blur(level + spread * noise, size)
     mud = sampling.gaussian_blur((liquid > threshold).to(x), soft)
     mud = torch.where(mud < 0.8, torch.zeros_like(mud), mud)
@@ -162,7 +164,7 @@ def _crystals(x: Tensor, generator: torch.Generator) -> Tensor:
     along = (columns - centre) * cosine + (rows - centre) * sine
     across = (rows - centre) * cosine - (columns - centre) * sine
     for scale in (3, 6, 12):
-        coarse = torch.randn((count, 1, scale + 1, scale + 1), generator=generator, device=x.device)
+        coarse = sampling.normal((count, 1, scale + 1, scale + 1), x, generator)
         noise = F.interpolate(coarse, (size, size), mode="bicubic", align_corners=True)
         # Needles: three times as long as wide.
         noise = sampling.sampled(noise, centre + across, centre + along / 3, "symmetric")
