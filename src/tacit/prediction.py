@@ -15,6 +15,7 @@ from tacit.batches import Batch, Batches
 from tacit.likelihood import Bernoulli, Categorical, Likelihood
 from tacit.metrics import Metrics, Streaming, auroc, fpr95
 from tacit.predictive import Averaging, BinaryPredictive, ClassPredictive, Predictive
+from tacit.predictor import Predictor, tensor_of
 from tacit.variational import Variational
 
 
@@ -36,7 +37,7 @@ def predict(
     in the mode it had.
 
     Args:
-        model: A variational model or a plain network.
+        model: A variational model, a plain network, or what a method of `tacit.methods` learned.
         inputs: A tensor or array, or a dict of them for a network with several inputs;
             `tacit.data.Images`, a Dataset or a DataLoader. Of pairs, inputs and targets, the
             targets are passed over.
@@ -99,7 +100,7 @@ def evaluate(
     Under several processes each evaluates all data by itself.
 
     Args:
-        model: A variational model or a plain network.
+        model: A variational model, a plain network, or what a method of `tacit.methods` learned.
         data: A pair of tensors or arrays, a Dataset or a DataLoader, of inputs and targets.
         samples: Number of functions.
         likelihood: What the outputs mean; the model's own if left out.
@@ -161,7 +162,12 @@ def functions_of(
     model.eval()
     try:
         with torch.no_grad():
-            if isinstance(model, Variational):
+            if isinstance(model, Predictor):
+                functions = model.functions(
+                    samples=samples, chunk_size=chunk_size, generator=generator
+                )
+                yield lambda batch: batch.call(functions, like)
+            elif isinstance(model, Variational):
                 weights = model.sample(samples, generator=generator)
                 yield lambda batch: tensor_of(
                     batch.call(model, like, weights=weights, chunk_size=chunk_size)
@@ -195,12 +201,3 @@ def outputs_and_targets(
         pairs = [(functions(batch), batch.targets) for batch in data.epoch()]
     outputs = torch.cat([output for output, _ in pairs], dim=1)
     return outputs, torch.cat([targets for _, targets in pairs]).to(outputs.device)
-
-
-def tensor_of(output: Any) -> Tensor:
-    """Return a network's output, or the logits in it, as Hugging Face's outputs have them."""
-    logits = getattr(output, "logits", output)
-    if not isinstance(logits, Tensor):
-        kind = type(output).__name__
-        raise TypeError(f"model: expected a tensor, or one in .logits, as output; received {kind}.")
-    return logits

@@ -93,7 +93,10 @@ class RegressionPredictive(Predictive):
             torch.tensor(2 * q - 1, dtype=torch.float64)
         ).to(self.means)
         low, high = own.amin(0), own.amax(0)
+        precise = 4 * torch.finfo(low.dtype).eps * torch.maximum(low.abs(), high.abs())
         for _ in range(STEPS):
+            if (high - low <= precise).all():  # at once for a single function
+                break
             middle = (low + high) / 2
             below = self.cdf(middle) < q
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)

@@ -1,5 +1,6 @@
-"""Conformance suites: what every structure must do, for ours and for yours."""
+"""Conformance suites: what every structure and every method must do, for ours and for yours."""
 
 from tacit.testing.covariance import CovarianceSuite
+from tacit.testing.methods import MethodSuite
 
-__all__ = ["CovarianceSuite"]
+__all__ = ["CovarianceSuite", "MethodSuite"]

@@ -19,7 +19,8 @@ from tacit.likelihood import Gaussian, HeteroscedasticGaussian, Likelihood
 from tacit.objective import ExpectedLoss, Objective
 from tacit.optimizers import make_optimizer
 from tacit.parametrization import Parametrization
-from tacit.prediction import likelihood_of, tensor_of
+from tacit.prediction import likelihood_of
+from tacit.predictor import tensor_of
 from tacit.training.arguments import (
     Schedule,
     add_likelihood,
@@ -31,7 +32,7 @@ from tacit.training.arguments import (
     schedule_factor,
 )
 from tacit.training.history import History
-from tacit.training.run import Run, Settings
+from tacit.training.run import EVALUATION_BATCH, Run, Settings
 from tacit.training.shown import shown
 from tacit.training.signals import stop_requests
 from tacit.variational import Variational
@@ -150,7 +151,11 @@ def fit(
         fabric = make_fabric(accelerator, devices, strategy, precision)
         rank, parts = fabric.global_rank, fabric.world_size
         data = Batches("train", train, batch_size, shuffle=True, rank=rank, parts=parts)
-        held_out = None if validation is None else Batches("validation", validation, batch_size)
+        held_out = (
+            None
+            if validation is None
+            else Batches("validation", validation, max(batch_size, EVALUATION_BATCH))
+        )
         check_exact(data, checkpoint)
         extra = {"momentum": momentum} if optimizer.lower() == "sgd" else {}
         stepper = make_optimizer(

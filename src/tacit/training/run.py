@@ -24,7 +24,7 @@ from tacit.training.history import History
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-EVALUATION_SAMPLES = 8
+EVALUATION_SAMPLES, EVALUATION_BATCH = 8, 1024
 SHOWN = ("nll", "accuracy", "ece", "rmse", "crps", "coverage_90")  # of the validation's scores
 
 

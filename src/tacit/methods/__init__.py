@@ -1,0 +1,24 @@
+"""The paper's method and its rivals behind one interface: change a word to change the method."""
+
+from tacit.methods.base import Method, Task
+from tacit.methods.deep_ensemble import DeepEnsemble
+from tacit.methods.generalized_vi import GeneralizedVI
+from tacit.methods.implicit_bias_vi import ImplicitBiasVI
+from tacit.methods.laplace import Laplace
+from tacit.methods.mean_field_vi import MeanFieldVI
+from tacit.methods.standard import Standard
+from tacit.methods.swag import SWAG
+from tacit.methods.temperature_scaling import TemperatureScaling
+
+__all__ = [
+    "SWAG",
+    "DeepEnsemble",
+    "GeneralizedVI",
+    "ImplicitBiasVI",
+    "Laplace",
+    "MeanFieldVI",
+    "Method",
+    "Standard",
+    "Task",
+    "TemperatureScaling",
+]

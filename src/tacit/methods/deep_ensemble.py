@@ -1,0 +1,34 @@
+"""Several networks from different beginnings (Lakshminarayanan et al., 2017)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tacit import _checks
+from tacit.likelihood import Bernoulli, Categorical
+from tacit.methods.base import Method, Task
+from tacit.methods.predictors import Members
+
+
+@dataclass(frozen=True)
+class DeepEnsemble(Method):
+    """Networks that differ in where they start and in the order of the data.
+
+    Probabilities are averaged. It costs as many trainings as there are members.
+
+    Args:
+        members: How many.
+    """
+
+    members: int = 5
+
+    def __post_init__(self) -> None:
+        _checks.positive_integer("DeepEnsemble(members)", self.members)
+
+    def learn(self, task: Task) -> Members:
+        nets = [task.net(i) for i in range(self.members)]
+        for i, net in enumerate(nets):
+            task.fit(net, member=i)
+        if isinstance(task.likelihood, Categorical | Bernoulli):
+            task.likelihood.averaging = "probs"
+        return Members(nets, task.likelihood)

@@ -1,0 +1,46 @@
+"""Random weights trained on the expected loss alone: the paper's method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tacit.calibration import calibrate
+from tacit.likelihood import Bernoulli, Categorical
+from tacit.methods.base import Method, Task
+from tacit.methods.predictors import Sampled
+from tacit.selection import Where
+from tacit.variational import variational
+
+
+@dataclass(frozen=True)
+class ImplicitBiasVI(Method):
+    """A distribution over weights that starts at the prior and minimises the expected loss.
+
+    With a temperature from the validation data, where there are any: the paper does so too.
+
+    Args:
+        where: Which layers are random, and how; if left out the first and the last, low rank, which
+            is the paper's recipe.
+        rank: Of the layers that `where` lists without a covariance.
+        samples: Functions drawn in a step, each for the whole batch.
+        draws: Draws of the weights in a step, each for a part of the batch.
+        calibrated: Whether to set a temperature.
+    """
+
+    where: Where = None
+    rank: int | None = None
+    samples: int = 1
+    draws: int = 1
+    calibrated: bool = True
+
+    def learn(self, task: Task) -> Sampled:
+        model = variational(
+            task.net(), self.where, rank=self.rank, likelihood=task.likelihood,
+            parametrization=task.parametrization,
+        )  # fmt: skip
+        task.fit(model, samples=self.samples, draws=self.draws)
+        predictor = Sampled(model)
+        tunable = isinstance(task.likelihood, Categorical | Bernoulli)
+        if self.calibrated and tunable and task.validation is not None:
+            calibrate(predictor, task.validation)
+        return predictor

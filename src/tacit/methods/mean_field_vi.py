@@ -1,0 +1,66 @@
+"""Independent Gaussian weights and the ELBO: the usual variational inference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from tacit import _checks
+from tacit.covariance import Diagonal
+from tacit.distribution import Prior
+from tacit.likelihood import Bernoulli, Categorical
+from tacit.methods.base import Method, Task
+from tacit.methods.predictors import Sampled
+from tacit.objective import ELBO
+from tacit.variational import Variational, variational
+
+
+@dataclass(frozen=True)
+class MeanFieldVI(Method):
+    """A diagonal Gaussian over all weights, trained on the ELBO (Blundell et al., 2015).
+
+    As in the paper: several samples per step, the mean of logits as prediction, a prior of unit
+    variance around the weights that training starts from (around 0 in the first and last layer),
+    and a KL divergence that is divided by the number of weights.
+
+    Args:
+        samples: Functions drawn in a step.
+        scale: Initial standard deviation of a weight, relative to its parametrization's.
+        weight: Of the KL divergence; one over the number of random weights if left out.
+    """
+
+    samples: int = 8
+    scale: float = 0.1
+    weight: float | None = None
+
+    def __post_init__(self) -> None:
+        _checks.positive_integer("MeanFieldVI(samples)", self.samples)
+        _checks.positive_number("MeanFieldVI(scale)", self.scale)
+
+    def learn(self, task: Task) -> Sampled:
+        model = variational(
+            task.net(), {"*": Diagonal(self.scale)}, likelihood=task.likelihood,
+            parametrization=task.parametrization,
+        )  # fmt: skip
+        prior = unit_prior(model)
+        weights = sum(d.dense_mean().numel() for d in prior.distributions.values())
+        objective = ELBO(prior, self.weight or 1 / weights)
+        task.fit(model, samples=self.samples, objective=objective)
+        if isinstance(task.likelihood, Categorical | Bernoulli):
+            task.likelihood.averaging = "logits"
+        return Sampled(model)
+
+
+def unit_prior(model: Variational) -> Prior:
+    """Return independent weights of unit variance around those of a model; around 0 at its ends."""
+    layers = model.prior().distributions
+    first, *_, last = [*layers, *layers]
+    found = {}
+    for label, layer in layers.items():
+        factors = {name: torch.ones_like(factor) for name, factor in layer.factors.items()}
+        mean = layer.mean
+        if label in (first, last):
+            mean = {name: torch.zeros_like(tensor) for name, tensor in layer.mean.items()}
+        found[label] = replace(layer, mean=mean, factors=factors)
+    return Prior(found)

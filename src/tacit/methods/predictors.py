@@ -1,0 +1,80 @@
+"""What methods learn: one network, several, or a distribution over a network's weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tacit.likelihood import Likelihood
+from tacit.predictor import Predictor, tensor_of
+from tacit.variational import Variational
+
+
+class Plain(Predictor):
+    """One function.
+
+    Args:
+        net: The network.
+        likelihood: What its outputs mean.
+    """
+
+    def __init__(self, net: nn.Module, likelihood: Likelihood) -> None:
+        super().__init__(likelihood)
+        self.net = net
+
+    def functions(
+        self, *, samples: int, chunk_size: int | None, generator: torch.Generator | None
+    ) -> Callable[..., Tensor]:
+        def call(*inputs: Any, **keywords: Any) -> Tensor:
+            return tensor_of(self.net(*inputs, **keywords))[None]
+
+        return call
+
+
+class Members(Predictor):
+    """As many functions as there are networks.
+
+    Args:
+        nets: The networks.
+        likelihood: What their outputs mean.
+    """
+
+    def __init__(self, nets: Sequence[nn.Module], likelihood: Likelihood) -> None:
+        super().__init__(likelihood)
+        self.nets = nn.ModuleList(nets)
+
+    def functions(
+        self, *, samples: int, chunk_size: int | None, generator: torch.Generator | None
+    ) -> Callable[..., Tensor]:
+        def call(*inputs: Any, **keywords: Any) -> Tensor:
+            return torch.stack([tensor_of(net(*inputs, **keywords)) for net in self.nets])
+
+        return call
+
+
+class Sampled(Predictor):
+    """Functions of a variational model, drawn anew each time.
+
+    Args:
+        model: The model; its likelihood is the predictor's.
+    """
+
+    def __init__(self, model: Variational) -> None:
+        assert model.likelihood is not None
+        super().__init__(model.likelihood)
+        self.model = model
+
+    def functions(
+        self, *, samples: int, chunk_size: int | None, generator: torch.Generator | None
+    ) -> Callable[..., Tensor]:
+        weights = self.model.sample(samples, generator=generator)
+
+        def call(*inputs: Any, **keywords: Any) -> Tensor:
+            return tensor_of(
+                self.model(*inputs, weights=weights, chunk_size=chunk_size, **keywords)
+            )
+
+        return call

@@ -1,0 +1,18 @@
+"""A plain network: what everything else is compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tacit.methods.base import Method, Task
+from tacit.methods.predictors import Plain
+
+
+@dataclass(frozen=True)
+class Standard(Method):
+    """A plain network, trained on the negative log-likelihood."""
+
+    def learn(self, task: Task) -> Plain:
+        net = task.net()
+        task.fit(net)
+        return Plain(net, task.likelihood)

@@ -1,0 +1,170 @@
+"""A Gaussian around the path of SGD (Maddox et al., 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from tacit import _checks
+from tacit.batches import Batches
+from tacit.functional import tracked_statistics
+from tacit.likelihood import Bernoulli, Categorical, Likelihood
+from tacit.methods.base import Method, Task
+from tacit.predictor import Predictor, tensor_of
+
+BATCHES = 50  # to recompute the statistics of norm layers with
+
+
+@dataclass(frozen=True)
+class SWAG(Method):
+    """The mean, the variances and the last deviations of the weights after each epoch.
+
+    From half of the epochs on, once per epoch. A draw is mean + sqrt(1/2) (diagonal part + low-rank
+    part), with one low-rank z for all tensors together. A network with batch norm needs statistics
+    for each draw: then `samples` functions are drawn once and kept with theirs.
+
+    Args:
+        rank: How many deviations are kept.
+        scale: Of the covariance.
+        samples: Functions that a network with batch norm gets.
+    """
+
+    rank: int = 20
+    scale: float = 0.5
+    samples: int = 32
+
+    def __post_init__(self) -> None:
+        _checks.positive_integer("SWAG(rank)", self.rank)
+        _checks.positive_number("SWAG(scale)", self.scale)
+
+    def learn(self, task: Task) -> Path:
+        net = task.net()
+        seen: list[Tensor] = []
+        first = task.settings["epochs"] // 2
+
+        def note(row: dict[str, float], model: nn.Module) -> None:
+            if row["epoch"] > first:
+                seen.append(flat(net).clone())
+
+        task.fit(net, callbacks=[*task.settings.get("callbacks", ()), note])
+        if isinstance(task.likelihood, Categorical | Bernoulli):
+            task.likelihood.averaging = "probs"
+        stacked = torch.stack(seen)
+        mean = stacked.mean(0)
+        variance = (stacked.square().mean(0) - mean.square()).clamp_min(1e-30)
+        predictor = Path(
+            net, task.likelihood, mean, variance, (stacked - mean)[-self.rank :], self.scale
+        )
+        predictor.keep_statistics(task, self.samples)
+        return predictor
+
+
+class Path(Predictor):
+    """Functions whose weights lie around a mean, along the deviations from it.
+
+    Args:
+        net: The network.
+        likelihood: What its outputs mean.
+        mean: Of all weights, (P,).
+        variance: Of each weight, (P,).
+        deviations: (K, P).
+        scale: Of the covariance.
+    """
+
+    mean: Tensor
+    variance: Tensor
+    deviations: Tensor
+
+    def __init__(
+        self,
+        net: nn.Module,
+        likelihood: Likelihood,
+        mean: Tensor,
+        variance: Tensor,
+        deviations: Tensor,
+        scale: float,
+    ) -> None:
+        super().__init__(likelihood)
+        self.net, self.scale = net, scale
+        self.register_buffer("mean", mean)
+        self.register_buffer("variance", variance)
+        self.register_buffer("deviations", deviations)
+        self._kept: list[dict[str, Tensor]] = []  # weights and statistics, with batch norm
+
+    def draw(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
+        """Return the weights of a function, by name."""
+        like = self.mean
+        z, low = (
+            torch.randn(n, generator=generator, device=like.device, dtype=like.dtype)
+            for n in (len(like), len(self.deviations))
+        )
+        part = low @ self.deviations / max(1, len(self.deviations) - 1) ** 0.5
+        weights = self.mean + self.scale**0.5 * (self.variance.sqrt() * z + part)
+        return named(self.net, weights)
+
+    def keep_statistics(self, task: Task, samples: int) -> None:
+        """Draw functions and compute the statistics of their norm layers, if there are any."""
+        self.net.train()
+        if not tracked_statistics(self.net):
+            return
+        data = Batches("train", task.train, task.settings.get("batch_size", 128), shuffle=True)
+        for i in range(samples):
+            weights = self.draw(torch.Generator(self.mean.device).manual_seed(i))
+            self._kept.append({**weights, **self._statistics(weights, data)})
+
+    @torch.no_grad()
+    def _statistics(self, weights: dict[str, Tensor], data: Batches) -> dict[str, Tensor]:
+        """Return the statistics of norm layers for some weights: the means over batches."""
+        for module in self.net.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.reset_running_stats()
+                module.momentum = None  # all batches count alike
+        with_weights = partial(_call, self.net, weights)
+        for batch in islice(data.epoch(), BATCHES):
+            batch.call(with_weights, self.mean)
+        return {name: tensor.clone() for name, tensor in tracked_statistics(self.net).items()}
+
+    def functions(
+        self, *, samples: int, chunk_size: int | None, generator: torch.Generator | None
+    ) -> Callable[..., Tensor]:
+        if self._kept and samples > len(self._kept):
+            raise ValueError(
+                f"samples: {len(self._kept)} functions were drawn with their norm statistics, "
+                f"asked for {samples}; give SWAG(samples={samples})."
+            )
+        drawn = self._kept[:samples] or [self.draw(generator) for _ in range(samples)]
+
+        def call(*inputs: Any, **keywords: Any) -> Tensor:
+            return torch.stack(
+                [tensor_of(_call(self.net, weights, *inputs, **keywords)) for weights in drawn]
+            )
+
+        return call
+
+
+def _call(net: nn.Module, weights: dict[str, Tensor], *inputs: Any, **keywords: Any) -> Any:
+    return functional_call(net, weights, inputs, keywords)
+
+
+def flat(net: nn.Module) -> Tensor:
+    """Return the trained weights of a network as one vector, (P,)."""
+    return torch.cat([p.detach().flatten() for _, p in trained(net)])
+
+
+def named(net: nn.Module, weights: Tensor) -> dict[str, Tensor]:
+    """Return a vector as the tensors of a network, by name."""
+    pairs = list(trained(net))
+    parts = weights.split([p.numel() for _, p in pairs])
+    return {name: part.reshape(p.shape) for (name, p), part in zip(pairs, parts, strict=True)}
+
+
+def trained(net: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """Return the parameters that training changes, by name."""
+    return ((name, p) for name, p in net.named_parameters() if p.requires_grad)
