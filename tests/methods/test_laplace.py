@@ -1,0 +1,176 @@
+"""The last layer's Gaussian against closed forms and dense matrices."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+import tacit
+from tacit.batches import Batches
+from tacit.methods.laplace import LastLayer
+
+
+def features(size=40, inputs=3):
+    return torch.randn(size, inputs, dtype=torch.float64)
+
+
+def with_one(phi):
+    return torch.cat([phi, torch.ones_like(phi[:, :1])], -1)
+
+
+def fitted(layer, likelihood, x, y, precision, **settings):
+    predictor = LastLayer(layer, likelihood, **settings)
+    predictor.fit_curvature(Batches("data", (x, y), 7))
+    predictor.set_precision(precision)
+    return predictor
+
+
+class TestLinearRegression:
+    """Here the posterior is Gaussian and the curvature constant: everything is exact."""
+
+    scale, precision = 0.3, 2.0
+
+    def setup(self):
+        x, layer = features(), nn.Linear(3, 2).double()
+        likelihood = tacit.Gaussian(self.scale, learn=False).double()
+        y = layer(x).detach() + self.scale * torch.randn(40, 2, dtype=torch.float64)
+        return x, y, layer, likelihood
+
+    def covariance(self, x):
+        phi = with_one(x)
+        return torch.linalg.inv(
+            phi.T @ phi / self.scale**2 + self.precision * torch.eye(4, dtype=torch.float64)
+        )
+
+    def test_variances(self):
+        x, y, layer, likelihood = self.setup()
+        predictor = fitted(layer, likelihood, x, y, self.precision)
+        phi = with_one(features(5))
+        expected = (phi @ self.covariance(x) * phi).sum(-1)
+        assert_close(predictor.variances(phi), expected[:, None].expand(5, 2))
+
+    def test_draws(self):
+        x, y, layer, likelihood = self.setup()
+        predictor = fitted(layer, likelihood, x, y, self.precision)
+        generator = torch.Generator().manual_seed(0)
+        drawn = predictor.deviations(40_000, generator)[..., 0]  # (M, 4), of one output
+        expected = self.covariance(x)
+        found = drawn.T @ drawn / len(drawn)
+        error = (expected.diag().outer(expected.diag()) + expected.square()).sqrt() / 200
+        assert ((found - expected).abs() < 5 * error).all()
+
+    def test_log_evidence(self):
+        """Equal to the marginal likelihood of a Gaussian, at the posterior's mean."""
+        x = features()
+        phi, tau, sigma = with_one(x), self.precision, self.scale
+        y = torch.randn(40, 1, dtype=torch.float64)
+        mean = self.covariance(x) @ phi.T @ y / sigma**2
+        layer = nn.Linear(3, 1).double()
+        with torch.no_grad():
+            layer.weight.copy_(mean[:3].T)
+            layer.bias.copy_(mean[3])
+        likelihood = tacit.Gaussian(sigma, learn=False).double()
+        predictor = LastLayer(layer, likelihood)
+        found = predictor.fit_curvature(Batches("data", (x, y), 9)) + predictor.log_evidence(tau)
+        marginal = phi @ phi.T / tau + sigma**2 * torch.eye(40, dtype=torch.float64)
+        exact = torch.distributions.MultivariateNormal(torch.zeros(40).double(), marginal)
+        assert found == pytest.approx(exact.log_prob(y[:, 0]).item(), rel=1e-6)
+
+
+def dense_hessian(layer, x, y):
+    """Return the Hessian of the summed cross-entropy in the layer's weights, inputs first."""
+
+    def loss(weights):
+        return F.cross_entropy(with_one(x) @ weights, y, reduction="sum")
+
+    weights = torch.cat([layer.weight.T, layer.bias[None]]).detach()
+    size = weights.numel()
+    return torch.autograd.functional.hessian(loss, weights).reshape(size, size)
+
+
+class TestLogisticRegression:
+    def test_one_example_against_the_dense_hessian(self):
+        """Of one example the Hessian is a Kronecker product: no approximation."""
+        x, y, layer = features(1), torch.tensor([1]), nn.Linear(3, 4).double()
+        predictor = fitted(layer, tacit.Categorical(), x, y, 0.7)
+        hessian = dense_hessian(layer, x, y)
+        covariance = torch.linalg.inv(hessian + 0.7 * torch.eye(16, dtype=torch.float64))
+        phi = with_one(features(6))
+        # Outputs are (phi x I) w.
+        jacobian = torch.einsum("bi,cd->bcid", phi, torch.eye(4).double()).reshape(6, 4, 16)
+        expected = torch.einsum("bci,ij,bcj->bc", jacobian, covariance, jacobian)
+        assert_close(predictor.variances(phi), expected)
+
+    def test_many_examples_of_the_same_probabilities(self):
+        """With equal curvature at every example the product is exact as well."""
+        x, y = features(30), torch.arange(30) % 4
+        layer = nn.Linear(3, 4).double()
+        nn.init.zeros_(layer.weight)
+        predictor = fitted(layer, tacit.Categorical(), x, y, 0.7)
+        covariance = torch.linalg.inv(
+            dense_hessian(layer, x, y) + 0.7 * torch.eye(16, dtype=torch.float64)
+        )
+        phi = with_one(features(6))
+        jacobian = torch.einsum("bi,cd->bcid", phi, torch.eye(4).double()).reshape(6, 4, 16)
+        expected = torch.einsum("bci,ij,bcj->bc", jacobian, covariance, jacobian)
+        assert_close(predictor.variances(phi), expected)
+
+    def test_probit(self):
+        x, y, layer = features(), torch.arange(40) % 4, nn.Linear(3, 4).double()
+        predictor = fitted(layer, tacit.Categorical(), x, y, 0.5)
+        phi = with_one(x)
+        expected = layer(x) / (1 + math.pi / 8 * predictor.variances(phi)).sqrt()
+        functions = predictor.functions(samples=1, chunk_size=None, generator=None)
+        assert_close(functions(x)[0], expected)
+
+    def test_less_prior_precision_is_less_confidence(self):
+        x, y, layer = features(), torch.arange(40) % 4, nn.Linear(3, 4).double()
+        predictor = fitted(layer, tacit.Categorical(), x, y, 1.0)
+        entropies = []
+        for precision in (1e-3, 1.0, 1e3, 1e9):
+            predictor.set_precision(precision)
+            entropies.append(tacit.predict(predictor, 5 * x).entropy.mean().item())
+        assert entropies == sorted(entropies, reverse=True)
+        plain = tacit.predict(layer, 5 * x, likelihood=tacit.Categorical()).entropy.mean().item()
+        assert entropies[-1] == pytest.approx(plain, rel=1e-4)
+
+
+def test_three_thousand_classes_fit_in_memory():
+    layer = nn.Linear(64, 3000)
+    x, y = torch.randn(100, 64), torch.randint(3000, (100,))
+    predictor = LastLayer(layer, tacit.Categorical())
+    predictor.fit_curvature(Batches("data", (x, y), 50))
+    found = tacit.predict(predictor, x)
+    assert found.probs.shape == (100, 3000)
+    assert found.probs.isfinite().all()
+
+
+def test_samples_agree_with_probit():
+    """Of one logit, whose integral probit approximates well: mean probabilities are close."""
+    x = features(200)
+    y = (torch.arange(200) % 2).double()[:, None]
+    layer = nn.Linear(3, 1).double()
+    probit, drawn = (
+        fitted(layer, tacit.Bernoulli(averaging="probs"), x, y, 1.0, probit=choice)
+        for choice in (True, False)
+    )
+    a = tacit.predict(probit, x).probs
+    b = tacit.predict(drawn, x, samples=4000, generator=torch.Generator().manual_seed(0)).probs
+    assert (a - b).abs().max() < 0.01
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="expected tune 'grid' or 'marglik'"):
+        tacit.methods.Laplace("guess")
+    with pytest.raises(ValueError, match="the network has no linear layer"):
+        LastLayer(nn.Flatten(), tacit.Categorical())
+    with pytest.raises(TypeError, match="Laplace: no curvature for HeteroscedasticGaussian"):
+        fitted(nn.Linear(3, 2).double(), tacit.HeteroscedasticGaussian(), features(),
+               torch.randn(40, 1).double(), 1.0)  # fmt: skip
+    with pytest.raises(ValueError, match="Laplace needs validation data"):
+        tacit.methods.Laplace().fit(
+            lambda: nn.Linear(3, 2), (torch.randn(9, 3), torch.arange(9) % 2), epochs=1, lr=0.1
+        )

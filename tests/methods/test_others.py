@@ -1,0 +1,98 @@
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import tacit
+from tacit.covariance import Diagonal
+from tacit.methods import DeepEnsemble, GeneralizedVI, ImplicitBiasVI, MeanFieldVI, Standard
+from tacit.methods.base import Task
+from tacit.methods.mean_field_vi import unit_prior
+
+X, Y = torch.randn(60, 2), torch.arange(60) % 3
+SETTINGS = {"epochs": 2, "lr": 0.05, "batch_size": 20, "progress": False}
+
+
+def net():
+    return nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def test_members_differ():
+    predictor = DeepEnsemble(3).fit(net, (X, Y), **SETTINGS)
+    functions = tacit.predict(predictor, X).logits
+    assert functions.shape == (3, 60, 3)
+    assert not torch.equal(functions[0], functions[1])
+    found = tacit.predict(predictor, X)
+    assert_close(found.probs, functions.softmax(-1).mean(0))
+    one = Standard().fit(net, (X, Y), **SETTINGS)
+    assert predictor.cost.parameters > 2.9 * one.cost.parameters
+
+
+def test_the_first_member_is_the_plain_network():
+    plain = tacit.predict(Standard().fit(net, (X, Y), seed=4, **SETTINGS), X).logits[0]
+    first = tacit.predict(DeepEnsemble(2).fit(net, (X, Y), seed=4, **SETTINGS), X).logits[0]
+    assert torch.equal(plain, first)
+
+
+def test_the_users_likelihood_is_copied():
+    likelihood = tacit.Categorical()
+    predictor = DeepEnsemble(2).fit(net, (X, Y), likelihood=likelihood, **SETTINGS)
+    assert likelihood.averaging == "log_probs"
+    assert predictor.likelihood.averaging == "probs"
+
+
+def test_the_prior_of_mean_field_vi():
+    model = tacit.variational(net(), {"*": Diagonal(0.1)})
+    prior = unit_prior(model)
+    assert list(prior.distributions) == ["0", "2"]
+    for layer in prior.distributions.values():
+        assert (layer.dense_mean() == 0).all()  # both are ends here
+        assert all((factor == 1).all() for factor in layer.factors.values())
+    deep = nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 4), nn.Linear(4, 3))
+    middle = unit_prior(tacit.variational(deep, {"*": Diagonal(0.1)})).distributions["1"]
+    assert_close(middle.mean["weight"], deep[1].weight.detach())
+
+
+def test_mean_field_vi_averages_logits():
+    predictor = MeanFieldVI(samples=2).fit(net, (X, Y), **SETTINGS)
+    found = tacit.predict(predictor, X, samples=4)
+    assert_close(found.probs, found.logits.mean(0).softmax(-1))
+
+
+def test_a_strong_regularizer_keeps_the_prior():
+    start = Task(net, None, None, tacit.Categorical(), None, 0, {}).net()
+    distances = []
+    for strength in (1e-3, 1e2):
+        predictor = GeneralizedVI(strength, ["2"], rank=2).fit(net, (X, Y), **SETTINGS)
+        distances.append((predictor.model.module[2].weight - start[2].weight).norm().item())
+    assert distances[1] < distances[0]
+
+
+def test_implicit_bias_vi_is_fit_and_calibrate():
+    predictor = ImplicitBiasVI(rank=3).fit(net, (X, Y), (X, Y), **SETTINGS)
+    assert predictor.likelihood.temperature != 1
+    plain = ImplicitBiasVI(rank=3, calibrated=False).fit(net, (X, Y), (X, Y), **SETTINGS)
+    assert plain.likelihood.temperature == 1
+    for one, two in zip(predictor.model.parameters(), plain.model.parameters(), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_parametrizations():
+    base = net()
+    wide = lambda: nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 3))  # noqa: E731
+    for method in (Standard(), ImplicitBiasVI(rank=3), DeepEnsemble(2)):
+        predictor = method.fit(
+            wide, (X, Y), parametrization=tacit.MaximalUpdate(base=base), **SETTINGS
+        )
+        assert tacit.predict(predictor, X).probs.isfinite().all()
+
+
+def test_settings_that_cant_be():
+    for make in (
+        lambda: DeepEnsemble(0), lambda: MeanFieldVI(samples=0), lambda: MeanFieldVI(scale=0.0),
+        lambda: GeneralizedVI(0.0), lambda: tacit.methods.SWAG(rank=0),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="expected"):
+            make()
+    with pytest.raises(TypeError, match="make_net: expected a function that makes a network"):
+        Standard().fit(lambda: None, (X, Y), **SETTINGS)

@@ -1,0 +1,77 @@
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import tacit
+from tacit.methods import SWAG
+from tacit.methods.swag import Path, flat, named
+
+
+def make_path(deviations, variance=None):
+    net = nn.Linear(3, 2).double()
+    mean = flat(net)
+    variance = torch.zeros_like(mean) if variance is None else variance
+    return Path(net, tacit.Categorical(), mean, variance, deviations, 0.5), mean
+
+
+def draws(path, count, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    names = path.draw(generator)
+    found = [path.draw(generator) for _ in range(count)]
+    return torch.stack([torch.cat([w[name].flatten() for name in names]) for w in found])
+
+
+def test_covariance():
+    """Half of the diagonal plus half of D D^T / (K - 1), over all tensors together."""
+    torch.manual_seed(0)
+    deviations = torch.randn(4, 8, dtype=torch.float64)
+    variance = torch.rand(8, dtype=torch.float64)
+    path, mean = make_path(deviations, variance)
+    drawn = draws(path, 40_000) - mean
+    expected = 0.5 * (torch.diag(variance) + deviations.T @ deviations / 3)
+    found = drawn.T @ drawn / len(drawn)
+    spread = expected.diag()
+    error = (spread.outer(spread) + expected.square()).sqrt() / 200
+    assert ((found - expected).abs() < 5 * error).all()
+    # One low-rank z for all tensors: weights and biases are correlated.
+    assert (found[:6, 6:].abs() > 10 * error[:6, 6:]).any()
+
+
+def test_a_vector_and_back():
+    net = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    net[0].bias.requires_grad_(False)
+    weights = named(net, flat(net))
+    assert list(weights) == ["0.weight", "1.weight", "1.bias"]
+    for name, tensor in weights.items():
+        assert_close(tensor, net.get_parameter(name).detach())
+
+
+def test_batch_norm_statistics_are_those_of_the_draw():
+    torch.manual_seed(0)
+    x, y = 3 + 2 * torch.randn(120, 4), torch.arange(120) % 2
+
+    def net():
+        return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 2))
+
+    predictor = SWAG(samples=3).fit(net, (x, y), epochs=6, lr=0.1, batch_size=120, progress=False)
+    for kept in predictor._kept:
+        inside = nn.functional.linear(x, kept["0.weight"], kept["0.bias"])
+        assert_close(kept["1.running_mean"], inside.mean(0), atol=1e-4, rtol=1e-4)
+        assert_close(kept["1.running_var"], inside.var(0), atol=1e-4, rtol=1e-3)
+    assert tacit.predict(predictor, x, samples=3).logits.shape == (3, 120, 2)
+    with pytest.raises(ValueError, match=r"3 functions were drawn .* SWAG\(samples=4\)"):
+        tacit.predict(predictor, x, samples=4)
+
+
+def test_only_the_second_half_counts():
+    x, y = torch.randn(40, 2), torch.arange(40) % 2
+    seen = []
+    predictor = SWAG(rank=3).fit(
+        lambda: nn.Linear(2, 2), (x, y), epochs=10, lr=0.1, batch_size=20, progress=False,
+        callbacks=[lambda row, model: seen.append(flat(model).clone()) or None],
+    )  # fmt: skip
+    late = torch.stack(seen[5:])
+    assert_close(predictor.mean, late.mean(0))
+    assert_close(predictor.variance, late.var(0, correction=0), atol=1e-6, rtol=1e-3)
+    assert_close(predictor.deviations, late[-3:] - late.mean(0))
