@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,7 @@ class Predictor(nn.Module, ABC):
     """
 
     cost: Cost | None = None
+    """What training took."""
 
     def __init__(self, likelihood: Likelihood) -> None:
         super().__init__()
@@ -53,6 +54,25 @@ class Predictor(nn.Module, ABC):
             chunk_size: How many to run at a time, to bound memory.
             generator: Source of randomness.
         """
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Return how to make it again, as plain data; not its numbers."""
+
+    @classmethod
+    @abstractmethod
+    def build(
+        cls, given: Mapping[str, Any], make_net: Callable[[], nn.Module], likelihood: Likelihood
+    ) -> Predictor:
+        """Return a predictor from what `describe` gave, with numbers yet to be loaded."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all its numbers."""
+        return self.state_dict()
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put back what `tensors` gave."""
+        self.load_state_dict(dict(tensors))
 
 
 def tensor_of(output: Any) -> Tensor:

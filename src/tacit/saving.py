@@ -51,15 +51,13 @@ def save(
         TypeError: If a part of the model has a type of your own, which a file can't describe.
     """
     if not isinstance(model, Variational):
-        raise TypeError(f"save: expected a variational model, received {type(model).__name__}.")
-    header = {
-        "network": _describe_network(model.module),
-        "layers": {layer.label: _settings(layer.covariance, COVARIANCES) for layer in model.layers},
-        "noise": _settings(model.noise, NOISES),
-        "draws": model.draws,
-        "likelihood": _describe_likelihood(model.likelihood),
-        "preprocessing": model.preprocessing if preprocessing is None else dict(preprocessing),
-    }
+        raise TypeError(
+            f"save: expected a variational model, received {type(model).__name__}. What a method "
+            "of tacit.methods learned is saved by tacit.methods.save."
+        )
+    header = describe_model(model)
+    if preprocessing is not None:
+        header["preprocessing"] = dict(preprocessing)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     _files.write(path, KEY, header, model.state_dict())
@@ -86,12 +84,37 @@ def load(
     if not Path(path).is_file():
         raise FileNotFoundError(f"load: there is no file {path}.")
     header, tensors = _files.read(Path(path), KEY, "tacit.save")
-    net = _build_network(header["network"], path) if net is None else net
-    where = {label: _build(given, COVARIANCES) for label, given in header["layers"].items()}
-    noise, likelihood = _build(header["noise"], NOISES), _build_likelihood(header["likelihood"])
+    net = build_network(header["network"], path) if net is None else net
+    model = build_model(header, net, path, parametrization)
+    _files.check_fits(path, model.state_dict(), tensors)
+    model.load_state_dict(tensors)
+    return model.eval()
+
+
+def describe_model(model: Variational) -> dict[str, Any]:
+    """Return how to make a model again, as plain data; not its numbers."""
+    return {
+        "network": describe_network(model.module),
+        "layers": {layer.label: _settings(layer.covariance, COVARIANCES) for layer in model.layers},
+        "noise": _settings(model.noise, NOISES),
+        "draws": model.draws,
+        "likelihood": describe_likelihood(model.likelihood),
+        "preprocessing": model.preprocessing,
+    }
+
+
+def build_model(
+    given: Mapping[str, Any],
+    net: nn.Module,
+    path: str | Path,
+    parametrization: Parametrization | None = None,
+) -> Variational:
+    """Return a model from what `describe_model` gave, around a network."""
+    where = {label: _build(each, COVARIANCES) for label, each in given["layers"].items()}
+    noise, likelihood = _build(given["noise"], NOISES), build_likelihood(given["likelihood"])
     try:
         model = variational(
-            net, where, noise=noise, likelihood=likelihood, draws=header["draws"],
+            net, where, noise=noise, likelihood=likelihood, draws=given["draws"],
             parametrization=parametrization,
         )  # fmt: skip
     except (ValueError, TypeError) as error:
@@ -99,20 +122,20 @@ def load(
             f"load: {path} doesn't fit the network that was passed (the plain one is expected): "
             f"{error}"
         ) from error
-    _files.check_fits(path, model.state_dict(), tensors)
-    model.load_state_dict(tensors)
-    model.preprocessing = header["preprocessing"]
-    return model.eval()
+    model.preprocessing = given["preprocessing"]
+    return model
 
 
-def _describe_network(module: nn.Module) -> dict[str, Any]:
+def describe_network(module: nn.Module) -> dict[str, Any]:
+    """Return how to make a network again, if it is one of `tacit.models`."""
     name = type(module).__name__
     if isinstance(module, Rebuildable) and MODELS.get(name) is type(module):
         return {"kind": name, "arguments": module.arguments}
     return {"kind": name}
 
 
-def _build_network(given: Mapping[str, Any], path: str | Path) -> nn.Module:
+def build_network(given: Mapping[str, Any], path: str | Path) -> nn.Module:
+    """Return a network of `tacit.models` from what `describe_network` gave."""
     if given["kind"] not in MODELS or "arguments" not in given:
         raise ValueError(
             f"load: {path} holds a {given['kind']}, which is none of tacit.models; pass the "
@@ -136,7 +159,8 @@ def _build(given: Mapping[str, Any], known: tuple[type, ...]) -> Any:
     return kinds[given["kind"]](**{name: v for name, v in given.items() if name != "kind"})
 
 
-def _describe_likelihood(likelihood: Likelihood | None) -> dict[str, Any] | None:
+def describe_likelihood(likelihood: Likelihood | None) -> dict[str, Any] | None:
+    """Return how to make a likelihood again, as plain data."""
     kind = type(likelihood)
     if likelihood is None:
         return None
@@ -158,7 +182,8 @@ def _describe_likelihood(likelihood: Likelihood | None) -> dict[str, Any] | None
     return settings
 
 
-def _build_likelihood(given: Mapping[str, Any] | None) -> Likelihood | None:
+def build_likelihood(given: Mapping[str, Any] | None) -> Likelihood | None:
+    """Return a likelihood from what `describe_likelihood` gave."""
     if given is None:
         return None
     calibrated = ("kind", "scope", "per_class")

@@ -96,3 +96,34 @@ def test_settings_that_cant_be():
             make()
     with pytest.raises(TypeError, match="make_net: expected a function that makes a network"):
         Standard().fit(lambda: None, (X, Y), **SETTINGS)
+
+
+class TestFiles:
+    @pytest.fixture
+    def path(self, tmp_path):
+        predictor = Standard().fit(lambda: tacit.models.MLP(2, [8], 3), (X, Y), **SETTINGS)
+        return tacit.methods.save(predictor, tmp_path / "p.safetensors")
+
+    def test_our_own_networks_rebuild_themselves(self, path):
+        assert tacit.predict(tacit.methods.load(path), X).probs.shape == (60, 3)
+
+    def test_another_network(self, path):
+        with pytest.raises(ValueError, match="doesn't fit the model"):
+            tacit.methods.load(path, lambda: tacit.models.MLP(2, [9], 3))
+
+    def test_a_network_that_cant_rebuild_itself(self, tmp_path):
+        predictor = Standard().fit(net, (X, Y), **SETTINGS)
+        path = tacit.methods.save(predictor, tmp_path / "q.safetensors")
+        with pytest.raises(ValueError, match="holds a Sequential, which is none of tacit.models"):
+            tacit.methods.load(path)
+
+    def test_a_model_is_no_predictor(self, tmp_path):
+        model = tacit.variational(net(), rank=2)
+        with pytest.raises(ValueError, match="was not written by tacit.methods.save"):
+            tacit.methods.load(tacit.save(model, tmp_path / "m.safetensors"))
+        with pytest.raises(TypeError, match="saved by tacit.methods.save"):
+            tacit.save(Standard().fit(net, (X, Y), **SETTINGS), tmp_path / "p.safetensors")
+
+    def test_no_file(self, tmp_path):
+        with pytest.raises(FileNotFoundError, match="load: there is no file"):
+            tacit.methods.load(tmp_path / "none")

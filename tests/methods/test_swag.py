@@ -47,7 +47,7 @@ def test_a_vector_and_back():
         assert_close(tensor, net.get_parameter(name).detach())
 
 
-def test_batch_norm_statistics_are_those_of_the_draw():
+def test_batch_norm_statistics_are_those_of_the_draw(tmp_path):
     torch.manual_seed(0)
     x, y = 3 + 2 * torch.randn(120, 4), torch.arange(120) % 2
 
@@ -60,6 +60,9 @@ def test_batch_norm_statistics_are_those_of_the_draw():
         assert_close(kept["1.running_mean"], inside.mean(0), atol=1e-4, rtol=1e-4)
         assert_close(kept["1.running_var"], inside.var(0), atol=1e-4, rtol=1e-3)
     assert tacit.predict(predictor, x, samples=3).logits.shape == (3, 120, 2)
+    loaded = tacit.methods.load(tacit.methods.save(predictor, tmp_path / "p.safetensors"), net)
+    before, after = (tacit.predict(p, x, samples=3).logits for p in (predictor, loaded))
+    assert torch.equal(before, after)
     with pytest.raises(ValueError, match=r"3 functions were drawn .* SWAG\(samples=4\)"):
         tacit.predict(predictor, x, samples=4)
 

@@ -2,6 +2,7 @@
 
 from tacit.methods.base import Method, Task
 from tacit.methods.deep_ensemble import DeepEnsemble
+from tacit.methods.files import load, save
 from tacit.methods.generalized_vi import GeneralizedVI
 from tacit.methods.implicit_bias_vi import ImplicitBiasVI
 from tacit.methods.laplace import Laplace
@@ -21,4 +22,6 @@ __all__ = [
     "Standard",
     "Task",
     "TemperatureScaling",
+    "load",
+    "save",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from tacit.batches import Batch, Batches
 from tacit.likelihood import Bernoulli, Categorical, Gaussian, Likelihood
 from tacit.methods.base import Method, Task
 from tacit.predictor import Predictor, tensor_of
+from tacit.saving import describe_network
 
 PRECISIONS = torch.logspace(-4, 6, 41, dtype=torch.float64)  # of the prior, to choose from
 
@@ -139,7 +140,8 @@ class LastLayer(Predictor):
         for name, matrix in (("input", total_a), ("output", total_g / count)):
             values, vectors = torch.linalg.eigh(matrix)
             setattr(self, f"{name}_values", values.clamp_min(0))
-            setattr(self, f"{name}_vectors", vectors)
+            # Row by row, as a file has them: the same layout gives the same bits.
+            setattr(self, f"{name}_vectors", vectors.contiguous())
         return log_likelihood
 
     def log_evidence(self, precision: float) -> float:
@@ -190,6 +192,15 @@ class LastLayer(Predictor):
         if deviations is None:
             return (outputs / (1 + math.pi / 8 * self.variances(phi)).sqrt())[None]
         return outputs + phi @ deviations
+
+    def describe(self) -> dict[str, Any]:
+        return {"network": describe_network(self.net), "probit": self.probit}
+
+    @classmethod
+    def build(
+        cls, given: Mapping[str, Any], make_net: Callable[[], nn.Module], likelihood: Likelihood
+    ) -> LastLayer:
+        return cls(make_net(), likelihood, probit=given["probit"])
 
     def functions(
         self, *, samples: int, chunk_size: int | None, generator: torch.Generator | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from tacit.likelihood import Likelihood
 from tacit.predictor import Predictor, tensor_of
+from tacit.saving import build_model, describe_model, describe_network
 from tacit.variational import Variational
 
 
@@ -33,6 +34,15 @@ class Plain(Predictor):
 
         return call
 
+    def describe(self) -> dict[str, Any]:
+        return {"network": describe_network(self.net)}
+
+    @classmethod
+    def build(
+        cls, given: Mapping[str, Any], make_net: Callable[[], nn.Module], likelihood: Likelihood
+    ) -> Plain:
+        return cls(make_net(), likelihood)
+
 
 class Members(Predictor):
     """As many functions as there are networks.
@@ -53,6 +63,15 @@ class Members(Predictor):
             return torch.stack([tensor_of(net(*inputs, **keywords)) for net in self.nets])
 
         return call
+
+    def describe(self) -> dict[str, Any]:
+        return {"network": describe_network(self.nets[0]), "members": len(self.nets)}
+
+    @classmethod
+    def build(
+        cls, given: Mapping[str, Any], make_net: Callable[[], nn.Module], likelihood: Likelihood
+    ) -> Members:
+        return cls([make_net() for _ in range(given["members"])], likelihood)
 
 
 class Sampled(Predictor):
@@ -78,3 +97,12 @@ class Sampled(Predictor):
             )
 
         return call
+
+    def describe(self) -> dict[str, Any]:
+        return {"network": describe_network(self.model.module), "model": describe_model(self.model)}
+
+    @classmethod
+    def build(
+        cls, given: Mapping[str, Any], make_net: Callable[[], nn.Module], likelihood: Likelihood
+    ) -> Sampled:
+        return cls(build_model(given["model"], make_net(), "the file"))

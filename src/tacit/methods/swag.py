@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -18,6 +18,7 @@ from tacit.functional import tracked_statistics
 from tacit.likelihood import Bernoulli, Categorical, Likelihood
 from tacit.methods.base import Method, Task
 from tacit.predictor import Predictor, tensor_of
+from tacit.saving import describe_network
 
 BATCHES = 50  # to recompute the statistics of norm layers with
 
@@ -130,6 +131,42 @@ class Path(Predictor):
         for batch in islice(data.epoch(), BATCHES):
             batch.call(with_weights, self.mean)
         return {name: tensor.clone() for name, tensor in tracked_statistics(self.net).items()}
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "network": describe_network(self.net),
+            "scale": self.scale,
+            "deviations": len(self.deviations),
+            "kept": len(self._kept),
+        }
+
+    @classmethod
+    def build(
+        cls, given: Mapping[str, Any], make_net: Callable[[], nn.Module], likelihood: Likelihood
+    ) -> Path:
+        net = make_net()
+        mean = flat(net)
+        deviations = mean.new_zeros(given["deviations"], len(mean))
+        found = cls(net, likelihood, mean, mean.clone(), deviations, given["scale"])
+        state = {**named(net, mean), **tracked_statistics(net.train())}
+        found._kept = [dict(state) for _ in range(given["kept"])]
+        return found
+
+    def tensors(self) -> dict[str, Tensor]:
+        kept = {
+            f"kept.{i}.{name}": tensor
+            for i, state in enumerate(self._kept)
+            for name, tensor in state.items()
+        }
+        return {**super().tensors(), **kept}
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        self._kept = [
+            {name: tensors[f"kept.{i}.{name}"] for name in state}
+            for i, state in enumerate(self._kept)
+        ]
+        own = {name: t for name, t in tensors.items() if not name.startswith("kept.")}
+        super().load_tensors(own)
 
     def functions(
         self, *, samples: int, chunk_size: int | None, generator: torch.Generator | None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from tacit.likelihood import Gaussian
-from tacit.methods import Method
+from tacit.methods import Method, load, save
 from tacit.prediction import evaluate, predict
 from tacit.predictive import ClassPredictive
 from tacit.predictor import Predictor
@@ -108,6 +109,14 @@ class MethodSuite(ABC):
     def test_a_network_instead_of_a_function_is_refused(self) -> None:
         with pytest.raises(TypeError, match="make_net: expected a function that makes a network"):
             self.method().fit(self.net(), self.data(), self.data(1), epochs=1, lr=0.1)
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_saved_and_loaded(self, tmp_path: Path, dtype: torch.dtype) -> None:
+        predictor = self.learned(dtype=dtype)
+        path = save(predictor, tmp_path / "predictor.safetensors")
+        loaded = load(path, self.net)
+        assert torch.equal(self.predicted(loaded).probs, self.predicted(predictor).probs)
+        assert loaded.cost == predictor.cost
 
     def test_what_it_cost(self) -> None:
         cost = self.learned().cost
