@@ -15,7 +15,7 @@ from tacit.data.images import Images
 class Splits(NamedTuple):
     """Three parts of a set of data, each as `tacit.fit` and `tacit.evaluate` take it.
 
-    Args:
+    Attributes:
         train: To train on.
         validation: To choose and calibrate by.
         test: To judge by.

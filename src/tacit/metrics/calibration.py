@@ -41,13 +41,7 @@ def reliability(
         >>> reliability(torch.tensor([0.4, 0.9, 0.9]), torch.tensor([True, True, False]), bins=2)
         Bins(size=tensor([1., 2.], dtype=torch.float64), ...accuracy=tensor([1.0000, 0.5000], ...
     """
-    if confidence.ndim != 1 or confidence.shape != correct.shape or not len(confidence):
-        raise ValueError(
-            "expected confidences and whether they were right, both of shape (B,); received "
-            f"{tuple(confidence.shape)} and {tuple(correct.shape)}."
-        )
-    if confidence.isnan().any():
-        raise ValueError("some confidences are NaN.")
+    check_confidences(confidence, correct)
     confidence, correct = confidence.cpu().double(), correct.cpu().double()
     where = bin_of(confidence, bins)
     if adaptive:
@@ -73,6 +67,17 @@ def calibration_error(
     full = found.size > 0
     gaps = (found.accuracy - found.confidence)[full].abs()
     return ((found.size[full] * gaps).sum() / found.size.sum()).item()
+
+
+def check_confidences(confidence: Tensor, correct: Tensor) -> None:
+    """Raise an error unless there are confidences, and for each whether it was right."""
+    if confidence.ndim != 1 or confidence.shape != correct.shape or not len(confidence):
+        raise ValueError(
+            "expected confidences and whether they were right, both of shape (B,); received "
+            f"{tuple(confidence.shape)} and {tuple(correct.shape)}."
+        )
+    if confidence.isnan().any():
+        raise ValueError("some confidences are NaN.")
 
 
 def bin_of(probs: Tensor, bins: int) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tacit.metrics.calibration import tied_mean
+from tacit.metrics.calibration import check_confidences, tied_mean
 
 
 def selective_accuracy(confidence: Tensor, correct: Tensor) -> Tensor:
@@ -22,13 +22,7 @@ def selective_accuracy(confidence: Tensor, correct: Tensor) -> Tensor:
         >>> selective_accuracy(torch.tensor([0.9, 0.5, 0.7]), torch.tensor([True, False, True]))
         tensor([1.0000, 1.0000, 0.6667], dtype=torch.float64)
     """
-    if confidence.ndim != 1 or confidence.shape != correct.shape or not len(confidence):
-        raise ValueError(
-            "expected confidences and whether they were right, both of shape (B,); received "
-            f"{tuple(confidence.shape)} and {tuple(correct.shape)}."
-        )
-    if confidence.isnan().any():
-        raise ValueError("some confidences are NaN.")
+    check_confidences(confidence, correct)
     ordered = confidence.cpu().sort(descending=True)
     right = tied_mean(ordered.values, correct.cpu().double()[ordered.indices])
     return right.cumsum(0) / torch.arange(1, len(right) + 1)
