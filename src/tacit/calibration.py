@@ -72,7 +72,8 @@ def calibrate(
         scope: "logits": all logits are divided by T. "mean": their mean over functions only, and
             the functions' deviations from it are kept, as the theory says.
         per_class: Whether to look for a temperature and an offset of the logits for each class
-            (vector scaling) instead of one temperature. More to fit: it needs more data.
+            (vector scaling) instead of one temperature. More to fit: it needs more data, some of
+            each class, and is kept near the single temperature where there are few.
         likelihood: For a model without one; its temperature is set.
         batch_size: Examples in a pass.
         generator: Source of randomness of the functions.
@@ -90,6 +91,8 @@ def calibrate(
         raise ValueError("per_class: a yes-or-no question has no classes to scale apart.")
     check_scope(scope)
     logits, labels = _logits(model, found, validation, samples, batch_size, generator)
+    if per_class:
+        _check_every_class(labels, logits.shape[-1])
 
     def nll(log_temperature: Tensor, offset: Tensor | None = None) -> Tensor:
         scaled = scaled_logits(logits, log_temperature.exp(), scope, offset)
@@ -105,7 +108,13 @@ def calibrate(
         )
     if per_class:
         each = single.expand(logits.shape[-1])
-        best = _minimum(nll, each, torch.zeros_like(each))
+
+        def penalised(log_temperature: Tensor, offset: Tensor) -> Tensor:
+            # As if each number were normal around the start: few data move it little.
+            moved = (log_temperature - each).square().sum() + offset.square().sum()
+            return nll(log_temperature, offset) + moved / (2 * len(labels))
+
+        best = _minimum(penalised, each, torch.zeros_like(each))
     found.set_temperature(best[0].exp(), scope, *best[1:])
     before, after = nll(places[0]).item(), nll(*best).item()
     return Calibration(single.exp().item(), scope, before, after, len(labels))
@@ -167,6 +176,13 @@ def _logits(
     if not outputs.isfinite().all():
         raise ValueError("calibrate: the model's outputs are not finite.")
     return outputs.double(), labels.long()
+
+
+def _check_every_class(labels: Tensor, classes: int) -> None:
+    missing = (labels.bincount(minlength=classes) == 0).nonzero().flatten().tolist()
+    if missing:
+        names = ", ".join(map(str, missing[:10]))
+        raise ValueError(f"per_class: the validation data have no examples of class {names}.")
 
 
 def _minimum(nll: Callable[..., Tensor], *start: Tensor) -> list[Tensor]:

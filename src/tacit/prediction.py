@@ -39,8 +39,8 @@ def predict(
     Args:
         model: A variational model, a plain network, or what a method of `tacit.methods` learned.
         inputs: A tensor or array, or a dict of them for a network with several inputs;
-            `tacit.data.Images`, a Dataset or a DataLoader. Of pairs, inputs and targets, the
-            targets are passed over.
+            `tacit.data.Images`, a Dataset or a DataLoader. A pair is inputs and targets, and the
+            targets are passed over: so inputs in a tuple are ((a, b), None).
         samples: Number of functions.
         likelihood: What the outputs mean; the model's own if left out.
         averaging: How functions are combined into probabilities, "log_probs", "probs" or "logits";
@@ -108,7 +108,8 @@ def evaluate(
             entropy tells them from the data is then measured too.
         batch_size: Examples in a pass.
         chunk_size: How many functions to run at a time, to bound memory.
-        generator: Source of randomness of the functions.
+        generator: Source of randomness of the functions; without one, numbers differ a little each
+            time.
 
     Returns:
         For classes `nll`, `accuracy`, `ece`, `adaptive_ece`, `aurc`, `brier`, `classwise_ece`, with

@@ -77,7 +77,8 @@ class Predictor(nn.Module, ABC):
 
 def tensor_of(output: Any) -> Tensor:
     """Return a network's output, or the logits in it, as Hugging Face's outputs have them."""
-    logits = getattr(output, "logits", output)
+    logits = output["logits"] if isinstance(output, dict) and "logits" in output else output
+    logits = getattr(logits, "logits", logits)
     if not isinstance(logits, Tensor):
         kind = type(output).__name__
         raise TypeError(f"model: expected a tensor, or one in .logits, as output; received {kind}.")

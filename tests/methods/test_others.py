@@ -87,6 +87,12 @@ def test_parametrizations():
         assert tacit.predict(predictor, X).probs.isfinite().all()
 
 
+def test_the_same_network_twice():
+    only = net()
+    with pytest.raises(ValueError, match="it returned the same network twice"):
+        DeepEnsemble(2).fit(lambda: only, (X, Y), **SETTINGS)
+
+
 def test_settings_that_cant_be():
     for make in (
         lambda: DeepEnsemble(0), lambda: MeanFieldVI(samples=0), lambda: MeanFieldVI(scale=0.0),

@@ -72,6 +72,11 @@ def test_a_table():
     assert found.to_frame().to_dict("list") == {"metric": ["nll", "accuracy"], "value": [0.25, 0.5]}
 
 
+def test_a_name_that_is_not_there():
+    with pytest.raises(KeyError, match="there is no 'acc'; there are nll, accuracy"):
+        metrics.Metrics(nll=0.25, accuracy=0.5)["acc"]
+
+
 def test_foreign_inputs():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(200, 2, generator=generator)

@@ -29,6 +29,16 @@ def test_bars_are_the_accuracies():
     assert [bar.get_height() for bar in axis.patches] == pytest.approx(expected)
 
 
+def test_a_single_prediction_needs_no_name():
+    prediction, labels = example()
+    assert len(plots.plot_reliability(prediction, labels).axes) == 1
+    with pytest.raises(ValueError, match="expected predicted classes for 7 examples"):
+        plots.plot_rejection({"a": prediction}, labels[:7])
+    numbers = RegressionPredictive(torch.randn(3, 60), torch.ones(3, 60))
+    with pytest.raises(ValueError, match="expected predicted classes .* from a, received Regr"):
+        plots.plot_confidence({"a": numbers}, labels)
+
+
 def test_rejection():
     prediction, labels = example()
     (line,) = plots.plot_rejection({"a": prediction}, labels).axes[0].lines

@@ -184,3 +184,9 @@ class TestRegression:
         p = self.prediction()
         assert_close(p[1].mean, p.mean[1:2])
         assert list(p.to_frame().columns) == list(p.columns)
+
+
+def test_large_scales_dont_overflow():
+    scales = torch.rand(32, 4, 1).mul(60).exp()
+    prediction = RegressionPredictive(torch.randn(32, 4, 1), scales)
+    assert (prediction.crps(torch.zeros(4, 1)) >= 0).all()

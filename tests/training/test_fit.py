@@ -463,6 +463,32 @@ class TestCheckpoints:
             subprocess.run(["umount", str(tmp_path)], check=True)
 
 
+def test_a_run_that_loses_what_it_had_found_warns():
+    """Finite all the time, but far from where it was."""
+    x = torch.randn(64, 4)
+    net = nn.Linear(4, 1)
+    rates = iter([1.0] * 20 + [1e6] * 4)
+    with pytest.warns(UserWarning, match=r"fit: the loss ended at .*, after .* in epoch"):
+        tacit.fit(
+            net, (x, x[:, :1]), likelihood=tacit.Gaussian(1.0, learn=False), epochs=6, lr=0.01,
+            momentum=0.0, batch_size=16, schedule=lambda part: next(rates, 1.0), progress=False,
+        )  # fmt: skip
+
+
+def test_how_images_are_normalised_is_noted(tmp_path):
+    pixels = torch.randint(0, 256, (32, 1, 2, 2), dtype=torch.uint8).numpy()
+    images = tacit.data.Images(pixels, np.arange(32) % 2, mean=(0.4,), std=(0.2,))
+    net = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    model = tacit.variational(net, rank=2, likelihood=tacit.Categorical())
+    tacit.fit(model, images, epochs=1, lr=0.01, batch_size=16, progress=False)
+    loaded = tacit.load(
+        tacit.save(model, tmp_path / "m.safetensors"), nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    )
+    assert loaded.preprocessing == {"scale": 1 / 255, "mean": [0.4], "std": [0.2]}
+    with pytest.raises(ValueError, match=r"Images\(mean\): expected 1 or 1 numbers"):
+        tacit.data.Images(pixels, np.arange(32) % 2, mean=(0.4, 0.4))
+
+
 def test_a_temperature_from_before_is_forgotten():
     model = make_model()
     model.likelihood.set_temperature(3.0)
@@ -505,6 +531,12 @@ class TestBadInput:
             ({"samples": 0}, ValueError, "samples: expected"),
             ({"draws": 0}, ValueError, "draws: expected"),
             ({"optimizer": "lion"}, ValueError, "optimizer: expected one of"),
+            (
+                {"optimizer": torch.optim.Adam},
+                TypeError,
+                "optimizer: expected a name such as 'sgd'",
+            ),
+            ({"objective": "elbo"}, TypeError, r"objective: expected tacit.ExpectedLoss\(\), "),
             ({"early_stopping": 3}, ValueError, "early_stopping needs validation data"),
             ({"schedule": "cos"}, ValueError, "schedule: expected 'cosine' or a function"),
             ({"resume": "yes"}, ValueError, "resume: expected auto or never"),

@@ -210,7 +210,7 @@ def _corrupted(
     seed: int,
 ) -> Images:
     if name not in recipes:
-        raise ValueError(f"expected one of {', '.join(recipes)}; received {name!r}.")
+        raise ValueError(f"name: expected one of {', '.join(recipes)}; received {name!r}.")
     if origin not in ("made", "files"):
         raise ValueError(f"origin: expected made or files, received {origin!r}.")
     test: Images = clean(root).test

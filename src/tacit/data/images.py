@@ -21,8 +21,8 @@ class Images(Dataset[tuple[Tensor, Tensor]]):
     loop.
 
     Args:
-        pixels: (B, C, H, W), uint8.
-        targets: Labels, (B,).
+        pixels: (B, C, H, W), uint8, as tensor or array.
+        targets: Labels, (B,), the same.
         mean: Of each channel, where pixels go from 0 to 1; subtracted.
         std: Of each channel; divided by.
         class_names: Names of the classes.
@@ -41,6 +41,8 @@ class Images(Dataset[tuple[Tensor, Tensor]]):
     class_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        for name in ("pixels", "targets"):
+            object.__setattr__(self, name, torch.as_tensor(getattr(self, name)))
         if self.pixels.dtype != torch.uint8 or self.pixels.ndim != 4:
             raise ValueError(
                 "Images: expected pixels of shape (B, C, H, W) and dtype uint8, received "
@@ -51,6 +53,12 @@ class Images(Dataset[tuple[Tensor, Tensor]]):
                 f"Images: expected {len(self.pixels)} labels, received a shape of "
                 f"{tuple(self.targets.shape)}."
             )
+        for name, numbers in (("mean", self.mean), ("std", self.std)):
+            if len(numbers) not in (1, self.pixels.shape[1]):
+                raise ValueError(
+                    f"Images({name}): expected 1 or {self.pixels.shape[1]} numbers, one for each "
+                    f"channel; received {len(numbers)}."
+                )
 
     def __len__(self) -> int:
         return len(self.pixels)

@@ -68,8 +68,10 @@ def aligned(
         plain, sampled = target.shape == lead, target.shape == lead[1:]
         if target.ndim and ((plain and samples is not True) or (sampled and samples is not False)):
             return out, target
+    one_hot = event == 1 and targets.ndim > 1 and targets.shape[-1] == outputs.shape[-1] > 1
     raise ValueError(
         f"{name}: outputs of shape {tuple(outputs.shape)} and targets of shape "
         f"{tuple(targets.shape)} don't fit. Expected one target for each output"
         + (" (of each sample)." if samples else ".")
+        + (" For one-hot targets pass targets.argmax(-1)." if one_hot else "")
     )

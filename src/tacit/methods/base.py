@@ -114,6 +114,8 @@ class Method(ABC):
         copied = copy.deepcopy(likelihood) if likelihood is not None else Categorical()
         settings = {"epochs": epochs, "lr": lr, **settings}
         task = Task(make_net, train, validation, copied, parametrization, seed, settings)
+        import lightning_fabric  # noqa: F401 - once in a process; not part of what training costs
+
         start = time.perf_counter()
         with torch.random.fork_rng(), peak_memory() as peak:
             torch.manual_seed(seed)

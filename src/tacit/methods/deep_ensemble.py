@@ -27,6 +27,10 @@ class DeepEnsemble(Method):
 
     def learn(self, task: Task) -> Members:
         nets = [task.net(i) for i in range(self.members)]
+        if len({id(net) for net in nets}) < len(nets):
+            raise ValueError(
+                "make_net: it returned the same network twice; make a new one each time."
+            )
         for i, net in enumerate(nets):
             task.fit(net, member=i)
         if isinstance(task.likelihood, Categorical | Bernoulli):

@@ -32,7 +32,8 @@ class Laplace(Method):
         tune: How the prior's precision is chosen: "grid", the best NLL on validation data, or
             "marglik", the best marginal likelihood of the training data.
         predictive: "probit": one function, whose logits are scaled down where their variance is
-            large, in closed form. "samples": functions are drawn; for numbers always.
+            large, in closed form; there is then no disagreement to measure, and
+            `mutual_information` is 0. "samples": functions are drawn; for numbers always.
     """
 
     tune: Literal["grid", "marglik"] = "grid"
@@ -54,6 +55,8 @@ class Laplace(Method):
         task.fit(net)
         net.eval()
         size = task.settings.get("batch_size", 128)
+        if isinstance(task.likelihood, Categorical | Bernoulli):
+            task.likelihood.averaging = "probs"
         predictor = LastLayer(net, task.likelihood, probit=self.predictive == "probit")
         data = Batches("train", task.train, size)
         log_likelihood = predictor.fit_curvature(data)

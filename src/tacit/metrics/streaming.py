@@ -37,6 +37,9 @@ class Metrics(dict[str, float]):
         width = max(map(len, self), default=0)
         return "\n".join(f"{name:{width}}  {value:.4f}" for name, value in self.items())
 
+    def __missing__(self, name: str) -> float:
+        raise KeyError(f"there is no {name!r}; there are {', '.join(self)}")
+
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with a row for each number: `metric` and `value`.
 

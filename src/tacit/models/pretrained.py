@@ -66,6 +66,7 @@ def load_weights(
         >>> print(load_weights(ResNet18(width=8), others, skip=["fc"]))
         60 tensors loaded; left as they were: fc.weight, fc.bias, 62 of the file not used
     """
+    skip = [skip] if isinstance(skip, str) else skip
     found = dict(weights) if isinstance(weights, Mapping) else read_weights(weights)
     own = net.state_dict()
     unknown = [layer for layer in skip if not any(_in(name, [layer]) for name in own)]

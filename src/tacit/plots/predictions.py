@@ -16,7 +16,7 @@ from tacit.predictive import ClassPredictive, RegressionPredictive
 
 
 def plot_reliability(
-    predictions: Mapping[str, ClassPredictive],
+    predictions: Mapping[str, ClassPredictive] | ClassPredictive,
     labels: Tensor,
     path: str | Path | None = None,
     *,
@@ -25,11 +25,12 @@ def plot_reliability(
     """Draw accuracy against confidence, a panel per method; on the diagonal they agree.
 
     Args:
-        predictions: By the method's name.
+        predictions: By the method's name, or a single one.
         labels: What the examples are.
         path: File to write, if any.
         bins: Number of bars.
     """
+    predictions = _named(predictions, labels)
     figure, axes = _panels(len(predictions))
     for axis, (name, prediction) in zip(axes, predictions.items(), strict=True):
         found = metrics.reliability(prediction.confidence, prediction.label == labels, bins)
@@ -45,15 +46,18 @@ def plot_reliability(
 
 
 def plot_confidence(
-    predictions: Mapping[str, ClassPredictive], labels: Tensor, path: str | Path | None = None
+    predictions: Mapping[str, ClassPredictive] | ClassPredictive,
+    labels: Tensor,
+    path: str | Path | None = None,
 ) -> Any:
     """Draw how confident right and wrong predictions were, a panel per method.
 
     Args:
-        predictions: By the method's name.
+        predictions: By the method's name, or a single one.
         labels: What the examples are.
         path: File to write, if any.
     """
+    predictions = _named(predictions, labels)
     figure, axes = _panels(len(predictions))
     for axis, (name, prediction) in zip(axes, predictions.items(), strict=True):
         right = prediction.label == labels
@@ -69,15 +73,18 @@ def plot_confidence(
 
 
 def plot_rejection(
-    predictions: Mapping[str, ClassPredictive], labels: Tensor, path: str | Path | None = None
+    predictions: Mapping[str, ClassPredictive] | ClassPredictive,
+    labels: Tensor,
+    path: str | Path | None = None,
 ) -> Any:
     """Draw the accuracy on what is left when the least confident predictions are rejected.
 
     Args:
-        predictions: By the method's name.
+        predictions: By the method's name, or a single one.
         labels: What the examples are.
         path: File to write, if any.
     """
+    predictions = _named(predictions, labels)
     figure, axes = _panels(1)
     for name, prediction in predictions.items():
         accuracy = metrics.selective_accuracy(prediction.confidence, prediction.label == labels)
@@ -183,6 +190,20 @@ def plot_fan(
     axes[0].plot(x.tolist(), y.tolist(), ".", color="tab:orange", markersize=4)
     axes[0].set(xlabel="x", ylabel="y")
     return saved(figure, path)
+
+
+def _named(
+    predictions: Mapping[str, ClassPredictive] | ClassPredictive, labels: Tensor
+) -> Mapping[str, ClassPredictive]:
+    """Return predictions by name, if they are predicted classes, one for each label."""
+    named = {"": predictions} if isinstance(predictions, ClassPredictive) else predictions
+    for name, prediction in named.items():
+        if not isinstance(prediction, ClassPredictive) or len(prediction) != len(labels):
+            raise ValueError(
+                f"plot: expected predicted classes for {len(labels)} examples"
+                f"{f' from {name}' if name else ''}, received {prediction!r}."
+            )
+    return named
 
 
 def _panels(count: int) -> tuple[Any, Any]:

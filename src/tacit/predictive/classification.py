@@ -24,7 +24,7 @@ def check_labels(labels: Tensor, classes: int) -> None:
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise TypeError(
             f"Categorical: expected integer labels from 0 to {classes - 1}, received "
-            f"{labels.dtype}."
+            f"{labels.dtype}. For numbers use likelihood=tacit.Gaussian()."
         )
     # On an accelerator this waits for the device; torch's own assertion there ends the process.
     if labels.numel():

@@ -65,7 +65,7 @@ class RegressionPredictive(Predictive):
     @cached_property
     def std(self) -> Tensor:
         """Standard deviation of the mixture, (B, ...): both kinds of variance together."""
-        return (self.epistemic_std.square() + self.aleatoric_std.square()).sqrt()
+        return torch.hypot(self.epistemic_std, self.aleatoric_std)
 
     def log_prob(self, targets: Tensor) -> Tensor:
         """Return the log-density of the mixture at the targets, (B, ...)."""
@@ -124,7 +124,7 @@ class RegressionPredictive(Predictive):
         to_target = _expected_absolute(self._aligned(targets) - self.means, self.scales).mean(0)
         between = torch.zeros_like(to_target)
         for mean, scale in zip(self.means, self.scales, strict=True):
-            spread = (self.scales.square() + scale.square()).sqrt()
+            spread = torch.hypot(self.scales, scale)
             between = between + _expected_absolute(self.means - mean, spread).mean(0)
         return to_target - between / (2 * len(self.means))
 

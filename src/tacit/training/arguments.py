@@ -23,12 +23,18 @@ if TYPE_CHECKING:
 Schedule: TypeAlias = Literal["cosine"] | Callable[[float], float] | None
 
 
-def check_choices(early_stopping: int | None, validation: Any, resume: str, seed: int) -> None:
+def check_choices(
+    early_stopping: int | None, validation: Any, resume: str, seed: int, optimizer: object
+) -> None:
     """Raise an error for choices that can't be."""
     if early_stopping is not None:
         _checks.positive_integer("early_stopping", early_stopping)
         if validation is None:
             raise ValueError("early_stopping needs validation data.")
+    if not isinstance(optimizer, str):
+        raise TypeError(
+            f"optimizer: expected a name such as 'sgd' or 'adam', received {optimizer!r}."
+        )
     if resume not in ("auto", "never"):
         raise ValueError(f"resume: expected auto or never, received {resume!r}.")
     if not isinstance(seed, int) or not 0 <= seed < 2**40:
@@ -38,7 +44,12 @@ def check_choices(early_stopping: int | None, validation: Any, resume: str, seed
 def check_randomness(
     model: nn.Module, samples: int, draws: int, objective: Objective | None
 ) -> None:
-    """Raise an error for numbers of samples and draws that can't be."""
+    """Raise an error for numbers of samples and draws, and objectives, that can't be."""
+    if objective is not None and not isinstance(objective, Objective):
+        raise TypeError(
+            "objective: expected tacit.ExpectedLoss(), tacit.ELBO(prior) or tacit.GVI(prior, "
+            f"strength), received {objective!r}."
+        )
     _checks.positive_integer("samples", samples)
     _checks.positive_integer("draws", draws)
     if samples > 1 and draws > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from tacit import _checks
 from tacit.batches import Batch, Batches
+from tacit.data.images import Images
 from tacit.likelihood import Gaussian, HeteroscedasticGaussian, Likelihood
 from tacit.objective import ExpectedLoss, Objective
 from tacit.optimizers import make_optimizer
@@ -82,7 +84,8 @@ def fit(
         model: A variational model, or a plain network with `likelihood`.
         train: A pair of inputs and targets in tensors or arrays, `tacit.data.Images`, a Dataset,
             or a DataLoader. Inputs of several tensors are a dict, given to the network as
-            keywords, or a tuple; a batch may also be a dict with the targets under "labels".
+            keywords, or a tuple. Batches of a Dataset or DataLoader may also be dicts with the
+            targets under "labels". How `Images` are normalised is noted in `model.preprocessing`.
         validation: The same; evaluated after each epoch.
         epochs: Number of passes over the data.
         lr: Learning rate, before the factors of the parametrization.
@@ -127,7 +130,7 @@ def fit(
         >>> len(history), history["accuracy"][-1] > 0.8
         (10, True)
     """
-    check_choices(early_stopping, validation, resume, seed)
+    check_choices(early_stopping, validation, resume, seed, optimizer)
     found = likelihood_of(model, likelihood)
     check_randomness(model, samples, draws, objective)
     settings = Settings(
@@ -147,6 +150,8 @@ def fit(
     )
     factor = schedule_factor(schedule)
     likelihood = adopt(model, found)
+    if isinstance(model, Variational) and isinstance(train, Images):
+        model.preprocessing = train.preprocessing
     with torch.random.fork_rng():
         fabric = make_fabric(accelerator, devices, strategy, precision)
         rank, parts = fabric.global_rank, fabric.world_size
@@ -181,6 +186,7 @@ def fit(
                     run.history.stopped = "interrupted"
                 run.save()
         run.use_best()
+    _warn_if_lost(run.history)
     if run.history.stopped == "interrupted":
         kept = f"; start again to go on from {checkpoint}" if checkpoint else ""
         stop.go(f"training was stopped after step {run.step} of {run.total_steps}{kept}")
@@ -219,6 +225,19 @@ def _epoch(
         "lr": lr,
         "seconds": time.perf_counter() - start,
     }
+
+
+def _warn_if_lost(history: History) -> None:
+    """Warn when training has left what it had found, without ever being infinite."""
+    losses = history["loss"] if history.epochs else [0.0]
+    best = min(losses)
+    if losses[-1] > max(best + 1, losses[0]):
+        epoch = losses.index(best) + 1
+        warnings.warn(
+            f"fit: the loss ended at {losses[-1]:.3g}, after {best:.3g} in epoch {epoch}. Try a "
+            "smaller learning rate, or more draws; early_stopping goes back to the best epoch.",
+            stacklevel=3,
+        )
 
 
 def _diverged(run: Run, what: str, lr: float) -> None:
