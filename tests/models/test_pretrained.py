@@ -116,3 +116,13 @@ def test_a_vit_from_a_file(tmp_path):
     assert net.loaded.kept == ("heads.head.weight", "heads.head.bias")
     with pytest.raises(FileNotFoundError, match="there is no file imagenet"):
         ViT(pretrained="imagenet")
+
+
+def test_a_vit_that_torchvision_has(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchvision.models", None)
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    with (
+        pytest.raises(ModuleNotFoundError, match="pretrained='vit_b_16.pth'"),
+        torch.device("meta"),
+    ):
+        ViT(1000, size=224, patch=16, width=768, depth=12, heads=12, pretrained="imagenet")

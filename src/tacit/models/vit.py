@@ -12,6 +12,9 @@ from tacit import _checks
 from tacit.models.base import Rebuildable
 from tacit.models.pretrained import Loaded, load_pretrained
 
+# Width, depth and heads of those that torchvision has weights for, at 224 x 224.
+TORCHVISION = {(768, 12, 12): "vit_b", (1024, 24, 16): "vit_l"}
+
 
 class ViT(Rebuildable):
     """A vision transformer (Dosovitskiy et al., 2021).
@@ -30,7 +33,7 @@ class ViT(Rebuildable):
         mlp: Hidden features between attentions; 4 times the width if left out.
         dropout: Share of features that are dropped in training.
         pretrained: A file of weights; the first and last layer are left as drawn where their shapes
-            differ.
+            differ. Or "imagenet", for a network that torchvision has, which must be installed.
 
     Examples:
         >>> import torch
@@ -76,7 +79,9 @@ class ViT(Rebuildable):
         nn.init.trunc_normal_(self.conv_proj.weight, std=fan_in**-0.5)
         nn.init.zeros_(self.conv_proj.bias)  # type: ignore[arg-type]
         if pretrained is not None:
-            self.loaded = load_pretrained(self, pretrained, None, first="conv_proj", last="heads")
+            kind = TORCHVISION.get((width, depth, heads)) if size == 224 and mlp is None else None
+            known = None if kind is None else f"{kind}_{patch}"
+            self.loaded = load_pretrained(self, pretrained, known, first="conv_proj", last="heads")
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits of images, (B, C, H, W) to (B, classes)."""
