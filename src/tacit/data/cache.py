@@ -90,9 +90,8 @@ def fetch(recipe: Recipe, root: str | Path | None = None) -> Path:
                 break
             try:
                 say(f"{recipe.name}, {recipe.megabytes} MB: {source.command}")
-                tensors = _decoded(recipe, source, decode, source.fetch(downloads))
-                header = {"name": recipe.name, "sha256": content_digest(tensors)}
-                _files.write(path, KEY, header, tensors)
+                tensors, digest = _decoded(recipe, source, decode, source.fetch(downloads))
+                _files.write(path, KEY, {"name": recipe.name, "sha256": digest}, tensors)
             except DownloadError as error:
                 failures.append(str(error))
     if not path.exists():
@@ -100,8 +99,10 @@ def fetch(recipe: Recipe, root: str | Path | None = None) -> Path:
     return path
 
 
-def _decoded(recipe: Recipe, source: Source, decode: Decode, files: Sequence[Path]) -> Tensors:
-    """Return the content of files, checked; if they haven't got it they are deleted.
+def _decoded(
+    recipe: Recipe, source: Source, decode: Decode, files: Sequence[Path]
+) -> tuple[Tensors, str]:
+    """Return the content of files, checked, and its digest; without it they are deleted.
 
     Except where their own digest was right: then it isn't they that are wrong.
 
@@ -110,7 +111,8 @@ def _decoded(recipe: Recipe, source: Source, decode: Decode, files: Sequence[Pat
     """
     try:
         tensors = decode(files)
-        _check(recipe, content_digest(tensors))
+        digest = content_digest(tensors)
+        _check(recipe, digest)
     except ModuleNotFoundError:
         raise
     except Exception as error:  # a damaged file can fail in any way: another source may be whole
@@ -118,7 +120,7 @@ def _decoded(recipe: Recipe, source: Source, decode: Decode, files: Sequence[Pat
             file.unlink(missing_ok=True)
         names = ", ".join(file.name for file in files)
         raise DownloadError(f"{names} can't be used: {type(error).__name__}: {error}") from error
-    return tensors
+    return tensors, digest
 
 
 def verify(recipe: Recipe, root: str | Path | None = None) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tacit.batches import Batch, Batches
+from tacit.batches import Batches
 from tacit.likelihood import Bernoulli, Categorical, Gaussian, Likelihood
 from tacit.methods.base import Method, Task
 from tacit.predictor import Predictor, tensor_of
@@ -110,12 +110,12 @@ class LastLayer(Predictor):
         return layer
 
     @torch.no_grad()
-    def features(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def features(self, *inputs: Any, **keywords: Any) -> tuple[Tensor, Tensor]:
         """Return what goes into the last layer, 1 for the bias included, and what comes out."""
         seen: list[Tensor] = []
         handle = self.last_layer.register_forward_hook(lambda _m, args, _o: seen.append(args[0]))
         try:
-            outputs = tensor_of(batch.call(self.net, self.last_layer.weight))
+            outputs = tensor_of(self.net(*inputs, **keywords))
         finally:
             handle.remove()
         phi = seen[0].double()
@@ -134,7 +134,7 @@ class LastLayer(Predictor):
         total_g: Tensor | float = 0.0
         count, log_likelihood = 0, 0.0
         for batch in data.epoch():
-            phi, outputs = self.features(batch)
+            phi, outputs = batch.call(self.features, self.last_layer.weight)
             total_a = total_a + phi.T @ phi
             total_g = total_g + curvature(self.likelihood, outputs)
             loss = self.likelihood.loss(outputs, batch.targets.to(outputs.device), samples=False)
@@ -159,7 +159,7 @@ class LastLayer(Predictor):
         """Return the mean loss on data for each precision, from one pass over them."""
         totals, count = torch.zeros(len(precisions), dtype=torch.float64), 0
         for batch in data.epoch():
-            phi, outputs = self.features(batch)
+            phi, outputs = batch.call(self.features, self.last_layer.weight)
             targets = batch.targets.to(outputs.device)
             for i, precision in enumerate(precisions):
                 self.set_precision(precision)
@@ -211,7 +211,7 @@ class LastLayer(Predictor):
         drawn = self.deviations(samples, generator)
 
         def call(*inputs: Any, **keywords: Any) -> Tensor:
-            phi, outputs = self.features(Batch(keywords if keywords else inputs))
+            phi, outputs = self.features(*inputs, **keywords)
             return self.outputs(phi, outputs, drawn).to(self.last_layer.weight.dtype)
 
         return call
