@@ -9,8 +9,9 @@ from tacit.methods import DeepEnsemble, GeneralizedVI, ImplicitBiasVI, MeanField
 from tacit.methods.base import Task
 from tacit.methods.mean_field_vi import unit_prior
 
-X, Y = torch.randn(60, 2), torch.arange(60) % 3
-SETTINGS = {"epochs": 2, "lr": 0.05, "batch_size": 20, "progress": False}
+X = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
+Y = 1 * (X[:, 0] > 0) + 1 * (X[:, 1] > 0)
+SETTINGS = {"epochs": 4, "lr": 0.05, "batch_size": 20, "progress": False}
 
 
 def net():
