@@ -9,7 +9,7 @@ import tacit
 
 # Each row may import from the rows above it, and from itself only within one package.
 LAYERS = [
-    ["_checks", "_console", "_files", "_names", "_tree"],
+    ["_checks", "_console", "_files", "_names", "_provenance", "_tree"],
     ["covariance", "noise", "parametrization", "metrics", "data", "models", "theory"],
     ["predictive"],
     ["likelihood", "plots"],
@@ -25,7 +25,7 @@ LAYERS = [
     ["calibration", "diagnosis", "training"],
     ["coordinate_check", "methods", "transfer"],
     ["report"],
-    ["testing", "demo", "experiments"],
+    ["testing", "demo", "experiments", "bench"],
     ["cli"],
     ["__main__"],
 ]

@@ -43,6 +43,19 @@ def write(path: Path, key: str, header: Mapping[str, Any], tensors: Mapping[str,
         raise OSError(f"{path} could not be written: {error}") from error
 
 
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """Write plain data as JSON, under another name first, so that there is never half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("w") as file:
+            file.write(json.dumps(data, indent=1, allow_nan=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def _usual_mode(path: Path) -> int:
     """Return the permissions that a new file has here, by making one."""
     with path.open("wb") as file:

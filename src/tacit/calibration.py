@@ -101,9 +101,13 @@ def calibrate(
     places = logits.new_tensor([0, *(BOUND * (i / 10 - 1) for i in range(21))])
     (single,) = best = _minimum(nll, min(places, key=lambda x: nll(x).item()))
     if abs(single) > 0.99 * BOUND:
+        why = (
+            "the predictions tell less about the validation data than no prediction at all"
+            if single > 0
+            else "all predictions for the validation data are right, or nearly so: too few data"
+        )
         warnings.warn(
-            f"calibrate: the temperature is at its bound, {single.exp().item():.3g}: the "
-            "validation data don't determine it (all predictions right, or too few data).",
+            f"calibrate: the temperature is at its bound, {single.exp().item():.3g}: {why}.",
             stacklevel=2,
         )
     if per_class:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -22,6 +22,8 @@ Weights: TypeAlias = Mapping[str, Tensor]
 
 Inputs: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments of a module's forward."""
+
+SAMPLED_IMAGES = 1024  # functions times images at a time where more are slower
 
 
 @dataclass
@@ -179,6 +181,26 @@ def leading_shape(weights: Weights, shapes: Mapping[str, torch.Size]) -> tuple[i
                 f"weights: expected {name!r} of shape {expected}, received {tuple(tensor.shape)}."
             )
     return tuple(leading)
+
+
+def best_chunk(module: nn.Module, random: Collection[str], inputs: Inputs) -> int | None:
+    """Return how many functions to run at a time without gradients; None for all at once.
+
+    All at once, layers before the first random one run once for all functions. If the very first is
+    random nothing is shared, and convolutions of very many images at once are slow on a CPU.
+
+    Args:
+        module: The module to call.
+        random: Names of its random parameters.
+        inputs: Its arguments.
+    """
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return None
+    name, first = next(module.named_parameters())
+    if name not in random or first.ndim < 3 or first.device.type != "cpu":
+        return None
+    sizes = [tensor.shape[0] for tensor in tensors_in(inputs) if tensor.ndim]
+    return max(1, SAMPLED_IMAGES // max(sizes, default=1))
 
 
 def chunks(stacked: Weights, chunk_size: int | None) -> Iterator[dict[str, Tensor]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -182,15 +182,24 @@ def functions_of(
 
 def collect(functions: Functions, likelihood: Likelihood, data: Batches) -> Streaming:
     """Return what metrics need of predictions for data; of inputs alone, their entropies."""
-    collected = Streaming()
+    (collected,) = collect_each(functions, [likelihood], data)
+    return collected
+
+
+def collect_each(
+    functions: Functions, likelihoods: Sequence[Likelihood], data: Batches
+) -> list[Streaming]:
+    """Return the same for several likelihoods, from one pass over the data."""
+    collected = [Streaming() for _ in likelihoods]
     for batch in data.epoch():
         outputs = functions(batch)
-        found = likelihood.predictive(outputs)
-        if isinstance(found, ClassPredictive | BinaryPredictive):
-            collected.update({"entropy": found.entropy})
-        if data.targets:
-            targets = batch.targets.to(outputs.device)
-            collected.update(found.errors(targets), found.sums(targets))
+        for likelihood, known in zip(likelihoods, collected, strict=True):
+            found = likelihood.predictive(outputs)
+            if isinstance(found, ClassPredictive | BinaryPredictive):
+                known.update({"entropy": found.entropy})
+            if data.targets:
+                targets = batch.targets.to(outputs.device)
+                known.update(found.errors(targets), found.sums(targets))
     return collected
 
 

@@ -18,6 +18,7 @@ from tacit.functional import (
     Caller,
     Inputs,
     Weights,
+    best_chunk,
     chunks,
     concatenate,
     leading_shape,
@@ -178,6 +179,15 @@ class Variational(nn.Module):
         """The distributions of the random layers, by the layers' names."""
         return {layer.label: self._distribution(layer) for layer in self.layers}
 
+    @property
+    def _shapes(self) -> dict[str, torch.Size]:
+        """The random parameters by their names in the module."""
+        return {
+            join(layer.name, tensor): shape
+            for layer in self.layers
+            for tensor, shape in layer.shapes.items()
+        }
+
     def _distribution(self, layer: RandomLayer) -> Distribution:
         owner = self.module.get_submodule(layer.name)
         home = self.factors.get_submodule(layer.name)
@@ -218,7 +228,7 @@ class Variational(nn.Module):
             weights: Sampled weights from `sample`: the same functions again. Sampled with a shape,
                 that shape leads in every tensor of the output.
             chunk_size: With `samples` or `weights`: how many functions to run at a time, to bound
-                memory. Doesn't change what is drawn.
+                memory; what is fast if left out. Doesn't change what is drawn.
             generator: Source of randomness of the draws.
             **kwargs: Keyword arguments of the wrapped module.
 
@@ -390,21 +400,20 @@ class Variational(nn.Module):
         samples = _checks.positive_integer("samples", samples)
         distributions = self.distributions
         noise = _draw(distributions, (samples,), generator)
+        if chunk_size is None:
+            chunk_size = best_chunk(self.module, self._shapes, inputs)
         pieces = (
             (self._weights(distributions, part), inputs) for part in chunks(noise, chunk_size)
         )
         return concatenate(self._caller.many(self.module, pieces))
 
     def _call_weights(self, weights: Weights, chunk_size: int | None, inputs: Inputs) -> Any:
-        shapes = {
-            join(layer.name, tensor): shape
-            for layer in self.layers
-            for tensor, shape in layer.shapes.items()
-        }
-        shape = leading_shape(weights, shapes)
+        shape = leading_shape(weights, self._shapes)
         if not shape:
             return self._caller.one(self.module, weights, inputs)
         flat = {name: tensor.flatten(0, len(shape) - 1) for name, tensor in weights.items()}
+        if chunk_size is None:
+            chunk_size = best_chunk(self.module, weights, inputs)
         pieces = ((part, inputs) for part in chunks(flat, chunk_size))
         output = concatenate(self._caller.many(self.module, pieces))
         return map_tensors(lambda tensor: tensor.unflatten(0, shape), output)

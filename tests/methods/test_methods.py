@@ -4,6 +4,7 @@ from tacit.methods import (
     GeneralizedVI,
     ImplicitBiasVI,
     Laplace,
+    MCDropout,
     MeanFieldVI,
     Standard,
     TemperatureScaling,
@@ -46,6 +47,11 @@ class TestMeanFieldVI(MethodSuite):
 class TestSWAG(MethodSuite):
     def method(self):
         return SWAG(samples=8)
+
+
+class TestMCDropout(MethodSuite):
+    def method(self):
+        return MCDropout(0.05)
 
 
 class TestDeepEnsemble(MethodSuite):

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from tacit.cli import data, demo, doctor, mup
+from tacit.cli import bench, data, demo, doctor, mup
 from tacit.cli.load import UserCodeError
 
-COMMANDS = (demo, doctor, mup, data)
+COMMANDS = (demo, doctor, mup, data, bench)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
-import platform
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import torch
+from tacit._provenance import provenance
 
 
 def run(experiment: ModuleType, arguments: Sequence[str] | None = None) -> None:
@@ -42,8 +40,7 @@ def save(folder: Path, settings: Mapping[str, Any], results: Any) -> dict[str, A
     """Write results.json into a folder and return what it holds."""
     saved = {
         "arguments": dict(settings),
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
-        "commit": _commit(),
+        **provenance(),
         "results": results,
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -56,25 +53,3 @@ def save(folder: Path, settings: Mapping[str, Any], results: Any) -> dict[str, A
 def _settings(compute: Callable[..., Any], changed: Mapping[str, Any]) -> dict[str, Any]:
     defaults = {name: p.default for name, p in inspect.signature(compute).parameters.items()}
     return {**defaults, **changed}
-
-
-def _commit() -> str | None:
-    """Return the commit of the code that runs, with a + if the code differs from it.
-
-    None where this file is not in a repository, or git is not there.
-    """
-    here = Path(__file__)
-    try:
-        if not _git("ls-files", here.name, cwd=here.parent):
-            return None
-        changed = _git("status", "--porcelain", "--", "..", cwd=here.parent)
-        return _git("rev-parse", "--short", "HEAD", cwd=here.parent) + ("+" if changed else "")
-    except OSError:
-        return None
-
-
-def _git(*arguments: str, cwd: Path) -> str:
-    found = subprocess.run(
-        ["git", *arguments], cwd=cwd, capture_output=True, text=True, check=False
-    )
-    return found.stdout.strip()

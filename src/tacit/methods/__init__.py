@@ -6,6 +6,7 @@ from tacit.methods.files import load, save
 from tacit.methods.generalized_vi import GeneralizedVI
 from tacit.methods.implicit_bias_vi import ImplicitBiasVI
 from tacit.methods.laplace import Laplace
+from tacit.methods.mc_dropout import MCDropout
 from tacit.methods.mean_field_vi import MeanFieldVI
 from tacit.methods.standard import Standard
 from tacit.methods.swag import SWAG
@@ -17,6 +18,7 @@ __all__ = [
     "GeneralizedVI",
     "ImplicitBiasVI",
     "Laplace",
+    "MCDropout",
     "MeanFieldVI",
     "Method",
     "Standard",

@@ -68,9 +68,27 @@ class Task:
             **changes: Arguments of `tacit.fit` that are not those of the task.
         """
         arguments = {**self.settings, "seed": self.seed * 1009 + member, **changes}
+        # After each epoch only where something looks at it: for small networks it takes long.
+        watched = self.settings.get("early_stopping") or self.settings.get("callbacks")
+        validation = self.validation if watched else None
         if getattr(model, "likelihood", None) is None:
             arguments |= {"likelihood": self.likelihood, "parametrization": self.parametrization}
-        return fit(model, self.train, self.validation, **arguments)
+        return fit(model, self.train, validation, **arguments)
+
+    def trained(self, member: int = 0) -> nn.Module:
+        """Return a plain network that is trained: where several methods begin.
+
+        Args:
+            member: Of several, each with weights and an order of the data of its own.
+        """
+        net = self.net(member)
+        self.fit(net, member=member)
+        return net
+
+    @property
+    def spared(self) -> float:
+        """Seconds of training that were spared because the network was there already."""
+        return 0.0
 
 
 class Method(ABC):
@@ -113,14 +131,19 @@ class Method(ABC):
             raise ValueError(f"{type(self).__name__} needs validation data.")
         copied = copy.deepcopy(likelihood) if likelihood is not None else Categorical()
         settings = {"epochs": epochs, "lr": lr, **settings}
-        task = Task(make_net, train, validation, copied, parametrization, seed, settings)
+        return self.fit_task(
+            Task(make_net, train, validation, copied, parametrization, seed, settings)
+        )
+
+    def fit_task(self, task: Task) -> Predictor:
+        """Train on a task, and return what predicts, with what it cost."""
         import lightning_fabric  # noqa: F401 - once in a process; not part of what training costs
 
         start = time.perf_counter()
         with torch.random.fork_rng(), peak_memory() as peak:
-            torch.manual_seed(seed)
+            torch.manual_seed(task.seed)
             predictor = self.learn(task)
-        seconds = time.perf_counter() - start
+        seconds = time.perf_counter() - start + task.spared
         kept = sum(t.numel() for t in predictor.state_dict().values())
         predictor.cost = Cost(kept, seconds, peak())
         return predictor.eval()

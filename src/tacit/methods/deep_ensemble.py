@@ -26,13 +26,11 @@ class DeepEnsemble(Method):
         _checks.positive_integer("DeepEnsemble(members)", self.members)
 
     def learn(self, task: Task) -> Members:
-        nets = [task.net(i) for i in range(self.members)]
-        if len({id(net) for net in nets}) < len(nets):
+        if task.net(0) is task.net(1):
             raise ValueError(
                 "make_net: it returned the same network twice; make a new one each time."
             )
-        for i, net in enumerate(nets):
-            task.fit(net, member=i)
+        nets = [task.trained(i) for i in range(self.members)]
         if isinstance(task.likelihood, Categorical | Bernoulli):
             task.likelihood.averaging = "probs"
         return Members(nets, task.likelihood)

@@ -11,13 +11,14 @@ from torch import nn
 from tacit import _files
 from tacit.methods import swag
 from tacit.methods.laplace import LastLayer
+from tacit.methods.mc_dropout import Dropped
 from tacit.methods.predictors import Members, Plain, Sampled
 from tacit.predictor import Cost, Predictor
 from tacit.saving import build_likelihood, build_network, describe_likelihood
 
 KEY = "tacit_predictor"
 KINDS: dict[str, type[Predictor]] = {
-    kind.__name__: kind for kind in (Plain, Members, Sampled, LastLayer, swag.Path)
+    kind.__name__: kind for kind in (Plain, Members, Sampled, LastLayer, Dropped, swag.Path)
 }
 
 

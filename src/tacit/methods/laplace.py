@@ -51,9 +51,7 @@ class Laplace(Method):
         return self.tune == "grid"
 
     def learn(self, task: Task) -> LastLayer:
-        net = task.net()
-        task.fit(net)
-        net.eval()
+        net = task.trained().eval()
         size = task.settings.get("batch_size", 128)
         if isinstance(task.likelihood, Categorical | Bernoulli):
             task.likelihood.averaging = "probs"

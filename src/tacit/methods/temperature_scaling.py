@@ -21,8 +21,6 @@ class TemperatureScaling(Method):
         return True
 
     def learn(self, task: Task) -> Plain:
-        net = task.net()
-        task.fit(net)
-        predictor = Plain(net, task.likelihood)
+        predictor = Plain(task.trained(), task.likelihood)
         calibrate(predictor, task.validation)
         return predictor

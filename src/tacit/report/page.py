@@ -6,8 +6,9 @@ import base64
 import html
 import io
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 STYLE = """
 :root { color-scheme: light dark; --text: #1d1d22; --soft: #666; --page: #fff; --line: #ddd; }
@@ -29,7 +30,7 @@ pre { overflow-x: auto; padding: .8rem; border: 1px solid var(--line); border-ra
 
 
 class Page:
-    """Collects the parts of a page in order.
+    """Collects the parts of a page in order; it can be written as HTML and as Markdown.
 
     Args:
         title: Title of the page.
@@ -37,40 +38,29 @@ class Page:
 
     def __init__(self, title: str) -> None:
         self.title = title
-        self._parts: list[str] = []
+        self._parts: list[_Part] = []
 
     def heading(self, text: str) -> None:
         """Begin a section."""
-        self._parts.append(f"<h2>{html.escape(text)}</h2>")
+        self._parts.append(_Heading(text))
 
     def text(self, text: str, *, soft: bool = False) -> None:
         """Add a paragraph."""
-        kind = ' class="soft"' if soft else ""
-        self._parts.append(f"<p{kind}>{html.escape(text)}</p>")
+        self._parts.append(_Text(text, soft))
 
     def code(self, text: str) -> None:
         """Add code or commands."""
-        self._parts.append(f"<pre><code>{html.escape(text)}</code></pre>")
+        self._parts.append(_Code(text))
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Add a table; the first column holds names, the others numbers."""
-        cells = "".join(f"<th>{html.escape(name)}</th>" for name in header)
-        lines = [f"<tr>{cells}</tr>"]
-        for row in rows:
-            cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
-            lines.append(f"<tr>{cells}</tr>")
-        self._parts.append(f'<div class="scroll"><table>{"".join(lines)}</table></div>')
+        self._parts.append(_Table(header, rows))
 
     def figure(self, figure: Any, caption: str) -> None:
         """Add a matplotlib figure; the caption is also what a screen reader says."""
         stream = io.BytesIO()
         figure.savefig(stream, format="png", dpi=144)
-        data = base64.b64encode(stream.getvalue()).decode()
-        alt = html.escape(caption, quote=True)
-        self._parts.append(
-            f'<figure><img alt="{alt}" src="data:image/png;base64,{data}">'
-            f"<figcaption>{html.escape(caption)}</figcaption></figure>"
-        )
+        self._parts.append(_Figure(stream.getvalue(), caption))
 
     def render(self) -> str:
         """Return the page as HTML."""
@@ -79,15 +69,103 @@ class Page:
             '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
             f'<link rel="icon" href="data:,"><title>{title}</title><style>{STYLE}</style>'
         )
-        body = "\n".join(self._parts)
+        body = "\n".join(part.html() for part in self._parts)
         return (
             f'<!doctype html>\n<html lang="en"><head>{head}</head>\n'
             f"<body><h1>{title}</h1>\n{body}\n</body></html>\n"
         )
 
     def write(self, path: str | Path) -> Path:
-        """Write the page to a file."""
+        """Write the page to a file: as HTML, pictures inside, or, if it ends in .md, as Markdown.
+
+        The pictures of a Markdown file lie beside it: NAME-1.png and so on.
+        """
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self.render(), encoding="utf-8")
+        text = self._markdown(path) if path.suffix == ".md" else self.render()
+        path.write_text(text, encoding="utf-8")
         return path
+
+    def _markdown(self, path: Path) -> str:
+        blocks = [f"# {self.title}"]
+        pictures = 0
+        for part in self._parts:
+            if isinstance(part, _Figure):
+                pictures += 1
+                name = f"{path.stem}-{pictures}.png"
+                path.with_name(name).write_bytes(part.png)
+                blocks.append(f"![{part.caption}]({name})")
+            else:
+                blocks.append(part.markdown())
+        return "\n\n".join(blocks) + "\n"
+
+
+@dataclass(frozen=True)
+class _Heading:
+    text: str
+
+    def html(self) -> str:
+        return f"<h2>{html.escape(self.text)}</h2>"
+
+    def markdown(self) -> str:
+        return f"## {self.text}"
+
+
+@dataclass(frozen=True)
+class _Text:
+    text: str
+    soft: bool
+
+    def html(self) -> str:
+        kind = ' class="soft"' if self.soft else ""
+        return f"<p{kind}>{html.escape(self.text)}</p>"
+
+    def markdown(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class _Code:
+    text: str
+
+    def html(self) -> str:
+        return f"<pre><code>{html.escape(self.text)}</code></pre>"
+
+    def markdown(self) -> str:
+        return f"```\n{self.text}\n```"
+
+
+@dataclass(frozen=True)
+class _Table:
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def html(self) -> str:
+        cells = "".join(f"<th>{html.escape(name)}</th>" for name in self.header)
+        lines = [f"<tr>{cells}</tr>"]
+        for row in self.rows:
+            cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
+            lines.append(f"<tr>{cells}</tr>")
+        return f'<div class="scroll"><table>{"".join(lines)}</table></div>'
+
+    def markdown(self) -> str:
+        rule = ["---", *("---:" for _ in self.header[1:])]
+        lines = [self.header, rule, *self.rows]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+@dataclass(frozen=True)
+class _Figure:
+    png: bytes
+    caption: str
+
+    def html(self) -> str:
+        data = base64.b64encode(self.png).decode()
+        alt = html.escape(self.caption, quote=True)
+        return (
+            f'<figure><img alt="{alt}" src="data:image/png;base64,{data}">'
+            f"<figcaption>{html.escape(self.caption)}</figcaption></figure>"
+        )
+
+
+_Part: TypeAlias = _Heading | _Text | _Code | _Table | _Figure

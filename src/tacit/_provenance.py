@@ -1,0 +1,38 @@
+"""What made a result: versions, and the commit of the code."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def provenance() -> dict[str, Any]:
+    """Return the versions of Python and torch, and the commit of the code that runs.
+
+    The commit has a + if the code differs from it, and is None where this file is not in a
+    repository, or git is not there.
+    """
+    versions = {"python": platform.python_version(), "torch": torch.__version__}
+    return {"versions": versions, "commit": _commit()}
+
+
+def _commit() -> str | None:
+    here = Path(__file__)
+    try:
+        if not _git("ls-files", here.name, cwd=here.parent):
+            return None
+        changed = _git("status", "--porcelain", "--", ".", cwd=here.parent)
+        return _git("rev-parse", "--short", "HEAD", cwd=here.parent) + ("+" if changed else "")
+    except OSError:
+        return None
+
+
+def _git(*arguments: str, cwd: Path) -> str:
+    found = subprocess.run(
+        ["git", *arguments], cwd=cwd, capture_output=True, text=True, check=False
+    )
+    return found.stdout.strip()

@@ -1,0 +1,140 @@
+"""The cells of a comparison: a method on a problem from a seed, with all settings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import product
+from typing import Any
+
+from tacit import _checks
+from tacit.bench.problems import PROBLEMS
+from tacit.methods import (
+    SWAG,
+    DeepEnsemble,
+    GeneralizedVI,
+    ImplicitBiasVI,
+    Laplace,
+    MCDropout,
+    MeanFieldVI,
+    Method,
+    Standard,
+    TemperatureScaling,
+)
+from tacit.parametrization import MaximalUpdate, Parametrization
+from tacit.parametrization import Standard as StandardParametrization
+
+METHODS: dict[str, Method] = {
+    "standard": Standard(),
+    "temperature_scaling": TemperatureScaling(),
+    "laplace_grid": Laplace("grid"),
+    "laplace_marglik": Laplace("marglik"),
+    "mean_field_vi": MeanFieldVI(samples=1, draws=8),
+    "mc_dropout": MCDropout(),
+    "swag": SWAG(),
+    "deep_ensemble": DeepEnsemble(5),
+    "implicit_bias_vi": ImplicitBiasVI(),
+    "generalized_vi": GeneralizedVI(1.0),
+}
+"""Methods by the name that the command line and the reports use."""
+
+PARAMETRIZATIONS: dict[str, type[Parametrization]] = {
+    "sp": StandardParametrization,
+    "mup": MaximalUpdate,
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training and its evaluation: everything that its numbers depend on.
+
+    Args:
+        data: Name of the problem, in `PROBLEMS`.
+        method: Name of the method, in `METHODS`.
+        parametrization: "sp" or "mup".
+        seed: Of everything random in training.
+        epochs: Passes over the training data.
+        lr: Learning rate; if left out, the problem's for a plain network.
+        batch_size: Examples in a step.
+        width: Of the network, where it has one; if left out, its own.
+        train_size: How many examples to train on, the first; all if left out.
+        test_size: How many test images, of each corruption and each foreign set too.
+        samples: Functions in a prediction, where they are drawn.
+    """
+
+    data: str
+    method: str
+    parametrization: str = "sp"
+    seed: int = 0
+    epochs: int = 20
+    lr: float | None = None
+    batch_size: int = 128
+    width: int | None = None
+    train_size: int | None = None
+    test_size: int | None = None
+    samples: int = 32
+
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("data", PROBLEMS), ("method", METHODS), ("parametrization", PARAMETRIZATIONS),
+        ):  # fmt: skip
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"{name}: expected one of {', '.join(known)}; received {getattr(self, name)!r}."
+                )
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
+            raise ValueError(f"seed: expected an integer of at least 0, received {self.seed!r}.")
+        for name in ("epochs", "batch_size", "samples", "width", "train_size", "test_size"):
+            value = getattr(self, name)
+            if value is not None or name in ("epochs", "batch_size", "samples"):
+                _checks.positive_integer(name, value)
+        if self.lr is None:
+            rate = PROBLEMS[self.data].lr[self.parametrization]
+            object.__setattr__(self, "lr", rate)
+        _checks.positive_number("lr", self.lr)
+
+    @property
+    def name(self) -> str:
+        """Name of its file."""
+        return "-".join([self.data, self.parametrization, self.method, str(self.seed)])
+
+    @property
+    def network(self) -> str:
+        """Name of the plain networks that it may share with other methods."""
+        shared = asdict(replace(self, method="standard", test_size=None, samples=1))
+        digest = hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
+        return f"{self.data}-{self.parametrization}-{self.seed}-{digest[:12]}"
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> Cell:
+        """Return a cell from its fields, for instance of a file; unknown ones are an error."""
+        if unknown := sorted(given.keys() - {field.name for field in fields(cls)}):
+            raise ValueError(f"unknown settings: {', '.join(unknown)}.")
+        return cls(**given)
+
+
+def grid(
+    data: Iterable[str],
+    methods: Iterable[str] = tuple(METHODS),
+    parametrizations: Sequence[str] = ("sp", "mup"),
+    seeds: int = 5,
+    **settings: Any,
+) -> list[Cell]:
+    """Return all cells, the first seed of everything before the second.
+
+    Args:
+        data: Names of problems.
+        methods: Names of methods.
+        parametrizations: "sp", "mup" or both.
+        seeds: How many.
+        **settings: Further fields of `Cell`.
+
+    Examples:
+        >>> [cell.name for cell in grid(["digits"], ["standard"], ["sp"], seeds=2)]
+        ['digits-sp-standard-0', 'digits-sp-standard-1']
+    """
+    _checks.positive_integer("seeds", seeds)
+    rows = product(range(seeds), data, parametrizations, methods)
+    return [Cell(d, m, p, seed, **settings) for seed, d, p, m in rows]

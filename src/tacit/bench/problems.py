@@ -1,0 +1,88 @@
+"""What methods are compared on: data, a network for them, and what else to test with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tacit import models
+from tacit.data import (
+    CORRUPTIONS,
+    Images,
+    Splits,
+    cifar10,
+    cifar100,
+    corrupt,
+    digits,
+    fashion_mnist,
+    mnist,
+    quickdraw,
+    tiny_imagenet,
+)
+from tacit.data.corruptions import Kind
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Data and a network.
+
+    Args:
+        load: Returns the data, as `Images`.
+        make_net: Makes a network; takes `width` where its networks have one.
+        lr: Learning rates that serve a plain network, by parametrization.
+        kind: Whose corruptions and severities.
+        foreign: Names, in `FOREIGN`, of images of another kind.
+    """
+
+    load: Callable[[], Splits]
+    make_net: Callable[..., nn.Module]
+    lr: Mapping[str, float]
+    kind: Kind
+    foreign: tuple[str, ...] = ()
+
+    @property
+    def corruptions(self) -> tuple[str, ...]:
+        """Names of the corruptions to test with."""
+        return tuple(CORRUPTIONS[self.kind])
+
+    def corrupted(self, name: str, images: Images) -> Images:
+        """Return images with a corruption at its highest severity; MNIST-C's are the published."""
+        return replace(images, pixels=corrupt(images.pixels, name, kind=self.kind))
+
+
+def large_digits() -> Splits:
+    """Return scikit-learn's digits as images of 28 x 28."""
+    return Splits(*(_enlarged(*part) for part in digits()))
+
+
+def _enlarged(x: Tensor, y: Tensor) -> Images:
+    pixels = F.interpolate(x.reshape(-1, 1, 8, 8), 28, mode="bilinear")
+    return Images((pixels * 255).round().to(torch.uint8), y, (0.3,), (0.35,))
+
+
+def resnet(classes: int) -> Callable[..., nn.Module]:
+    """Return what makes the networks for photographs."""
+    return partial(models.ResNet18, classes, norm="group")
+
+
+FOREIGN: dict[str, Callable[[], Images]] = {
+    "mnist": lambda: mnist().test,
+    "fashion_mnist": lambda: fashion_mnist().test,
+    "quickdraw": quickdraw,
+    "cifar10": lambda: cifar10().test,
+}
+LENET = {"sp": 0.02, "mup": 0.05}
+RESNET = {"sp": 0.05, "mup": 0.05}
+PROBLEMS: dict[str, Problem] = {
+    "digits": Problem(large_digits, models.LeNet5, LENET, "mnist"),
+    "mnist": Problem(mnist, models.LeNet5, LENET, "mnist", ("fashion_mnist", "quickdraw")),
+    "fashion_mnist": Problem(fashion_mnist, models.LeNet5, LENET, "mnist", ("mnist", "quickdraw")),
+    "cifar10": Problem(cifar10, resnet(10), RESNET, "cifar"),
+    "cifar100": Problem(cifar100, resnet(100), RESNET, "cifar", ("cifar10",)),
+    "tiny_imagenet": Problem(tiny_imagenet, resnet(200), RESNET, "tiny_imagenet"),
+}

@@ -1,0 +1,142 @@
+"""A comparison to read: one page, as HTML and as Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tacit.bench.cells import METHODS
+from tacit.bench.summary import QUANTITIES, REFERENCE, Estimate, Quantity, Row, summarize
+from tacit.plots import plot_comparison, plot_cost, plot_heat
+from tacit.report import Page
+
+SIGNIFICANT = 0.05
+MARKS = {True: " ↑", False: " ↓"}  # significantly better or worse than the reference
+
+
+def report(results: Sequence[Mapping[str, Any]], title: str = "Methods compared") -> Page:
+    """Return a page with tables and figures of results.
+
+    Args:
+        results: From `tacit.bench.results`.
+        title: Of the page.
+    """
+    rows = sorted(summarize(results), key=lambda row: list(METHODS).index(row.method))
+    page = Page(title)
+    page.text(
+        f"Means over seeds with their standard errors. ↑ and ↓: better and worse than {REFERENCE}, "
+        f"p < {SIGNIFICANT} in a two-sided t-test over the seeds that both have. For each test "
+        "there is no correction for how many are made."
+    )
+    for data, parametrization in dict.fromkeys((row.data, row.parametrization) for row in rows):
+        own = [row for row in rows if (row.data, row.parametrization) == (data, parametrization)]
+        cells = [
+            result["cell"] for result in results
+            if (result["cell"].data, result["cell"].parametrization) == (data, parametrization)
+        ]  # fmt: skip
+        page.heading(f"{data}, {parametrization}")
+        page.text(_settings(cells), soft=True)
+        _section(page, own)
+    page.heading("Methods")
+    page.table(
+        ["name", "settings"],
+        [[name, text] for name, text in {r["cell"].method: r["method"] for r in results}.items()],
+    )
+    return page
+
+
+def _section(page: Page, rows: Sequence[Row]) -> None:
+    clean = ("error", "nll", "ece", "aurc")
+    page.text("On test images:")
+    page.table(*_table(rows, {name: QUANTITIES[name] for name in clean}))
+    page.figure(plot_comparison(_panels(rows, clean[:3])), "Test images: means and standard errors")
+    corrupted = [n for n in QUANTITIES if n.startswith("corrupted_") and n in rows[0].numbers]
+    if corrupted:
+        page.text("On corrupted images, the mean over all corruptions:")
+        page.table(*_table(rows, {name: QUANTITIES[name] for name in corrupted}))
+        for name in ("error", "nll", "ece"):
+            page.figure(
+                plot_heat(_heat(rows, name)),
+                f"Corrupted images: {QUANTITIES[name].title} of each corruption, dark is worse",
+            )
+    foreign = [name for name in rows[0].numbers if name.startswith("foreign/")]
+    if foreign:
+        page.text("How well the entropy tells other images from the test images (AUROC):")
+        kinds = {name: Quantity(name.split("/")[1], less=False) for name in foreign}
+        page.table(*_table(rows, kinds))
+    page.text("What it takes:")
+    page.table(*_table(rows, {name: QUANTITIES[name] for name in ("seconds", "parameters")}))
+    plain = next((row for row in rows if row.method == "standard"), None)
+    if plain is not None:
+        heights = {"test NLL": "nll"} | ({"corrupted NLL": "corrupted_nll"} if corrupted else {})
+        unit = plain.numbers["seconds"].mean
+        panels = {
+            title: {
+                row.method: (row.numbers["seconds"].mean / unit, row.numbers[name].mean)
+                for row in rows
+            }
+            for title, name in heights.items()
+        }
+        page.figure(plot_cost(panels), "Cost against quality: left is cheaper, lower is better")
+
+
+def _settings(cells: Iterable[Any]) -> str:
+    """Return what the cells have in common, and how many seeds there are."""
+    known = list(cells)
+    parts = [
+        f"{name.replace('_', ' ')} {'/'.join(f'{value}' for value in values)}"
+        for name in ("epochs", "lr", "batch_size", "width", "train_size", "test_size", "samples")
+        if (values := sorted({getattr(cell, name) for cell in known} - {None}))
+    ]
+    return f"{len({cell.seed for cell in known})} seeds; {', '.join(parts)}."
+
+
+def _table(
+    rows: Sequence[Row], quantities: Mapping[str, Quantity]
+) -> tuple[list[str], list[list[str]]]:
+    header = ["method", *(quantity.title for quantity in quantities.values())]
+    return header, [
+        [row.method, *(written(row.numbers.get(n), q) for n, q in quantities.items())]
+        for row in rows
+    ]
+
+
+def written(found: Estimate | None, quantity: Quantity) -> str:
+    """Return an estimate as text: mean, standard error, and whether it is significantly other."""
+    if found is None or math.isnan(found.mean):
+        return "-"
+    text = format(found.mean, quantity.format)
+    if not math.isnan(found.error) and quantity.title != QUANTITIES["parameters"].title:
+        text += f" ± {format(found.error, quantity.format)}"
+    if found.p is None or found.p >= SIGNIFICANT or found.difference is None:
+        return text
+    return text + MARKS[(found.difference < 0) == quantity.less]
+
+
+def _panels(rows: Sequence[Row], names: Iterable[str]) -> dict[str, dict[str, tuple[float, float]]]:
+    return {
+        QUANTITIES[name].title: {
+            row.method: (row.numbers[name].mean, row.numbers[name].error) for row in rows
+        }
+        for name in names
+    }
+
+
+def _heat(rows: Sequence[Row], quantity: str) -> dict[str, dict[str, float]]:
+    start, end = "corrupted/", f"/{quantity}"
+    return {
+        row.method: {
+            name.removeprefix(start).removesuffix(end): found.mean
+            for name, found in row.numbers.items()
+            if name.startswith(start) and name.endswith(end)
+        }
+        for row in rows
+    }
+
+
+def write(results: Sequence[Mapping[str, Any]], out: str | Path, title: str) -> list[Path]:
+    """Write the page into a folder, as report.html and as report.md with its pictures."""
+    page = report(results, title)
+    return [page.write(Path(out) / name) for name in ("report.html", "report.md")]

@@ -1,0 +1,262 @@
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+from scipy import stats
+
+import tacit
+from tacit import bench
+from tacit.bench import Cell, grid, measure, results, run
+from tacit.bench.measure import SharedTask
+from tacit.bench.summary import estimate, p_value, within
+
+TINY = {"epochs": 4, "batch_size": 32, "train_size": 320, "test_size": 20, "samples": 2}
+ONE = Cell("digits", "standard", **TINY)
+
+
+def without_cost(path):
+    found = json.loads(path.read_text())
+    return {name: value for name, value in found.items() if name != "cost"}
+
+
+def test_a_grid_has_the_first_seed_of_everything_first():
+    cells = grid(["digits", "mnist"], ["standard", "swag"], ["sp", "mup"], seeds=2, epochs=3)
+    assert len(cells) == 16
+    assert [cell.seed for cell in cells] == [0] * 8 + [1] * 8
+    assert len({cell.name for cell in cells}) == 16
+    assert all(cell.epochs == 3 for cell in cells)
+
+
+def test_the_learning_rate_is_the_problems_unless_given():
+    assert ONE.lr == bench.PROBLEMS["digits"].lr["sp"]
+    assert replace(ONE, lr=0.5).lr == 0.5
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": "nist"}, "data: expected one of digits, mnist"),
+        ({"method": "magic"}, "method: expected one of standard"),
+        ({"parametrization": "np"}, "parametrization: expected one of sp, mup"),
+        ({"seed": -1}, "seed: expected an integer"),
+        ({"epochs": 0}, "epochs: expected an integer"),
+        ({"lr": 0.0}, "lr: expected a number above 0"),
+        ({"test_size": 0}, "test_size: expected an integer"),
+    ],
+)
+def test_settings_that_cant_be_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        replace(ONE, **change)
+
+
+def test_what_a_cell_measures():
+    found = measure(replace(ONE, method="implicit_bias_vi"))
+    assert 0 <= found["test"]["accuracy"] <= 1
+    assert found["test"] in found["averaging"].values()
+    assert found["averaging"].keys() == {"log_probs", "probs", "logits"}
+    assert found["corrupted"].keys() == set(tacit.data.CORRUPTIONS["mnist"])
+    assert found["cost"]["parameters"] > 61_706
+    json.dumps(found, allow_nan=False)
+
+
+@pytest.mark.parametrize("method", bench.METHODS)
+def test_every_method_runs_with_both_parametrizations(method):
+    for parametrization in ("sp", "mup"):
+        cell = Cell("digits", method, parametrization, **TINY)
+        assert measure(cell)["test"]["nll"] is not None
+
+
+def test_methods_share_plain_networks(tmp_path, monkeypatch):
+    plain = measure(ONE, tmp_path)
+    trained = []
+    fit = SharedTask.fit
+    monkeypatch.setattr(
+        SharedTask, "fit", lambda self, *a, **k: (trained.append(k), fit(self, *a, **k))[1]
+    )
+    scaled = measure(replace(ONE, method="temperature_scaling"), tmp_path)
+    assert not trained
+    assert scaled["test"]["accuracy"] == plain["test"]["accuracy"]
+    assert scaled["cost"]["seconds"] > 0.5 * plain["cost"]["seconds"]  # as if it had trained
+    measure(replace(ONE, method="deep_ensemble"), tmp_path)
+    assert [k["member"] for k in trained] == [1, 2, 3, 4]
+    alone = measure(replace(ONE, method="temperature_scaling"))
+    assert alone["test"] == scaled["test"]
+    measure(replace(ONE, lr=0.01, method="temperature_scaling"), tmp_path)
+    assert len(trained) == 6  # alone, and with another learning rate
+
+
+def test_a_stopped_grid_goes_on(tmp_path):
+    cells = grid(["digits"], ["standard", "swag"], ["sp"], seeds=2, **TINY)
+    done = []
+    assert not run(cells[:2], tmp_path, jobs=2, done=lambda cell, _: done.append(cell))
+    before = [(tmp_path / f"{cell.name}.json").read_text() for cell in cells[:2]]
+    assert not run(cells, tmp_path, jobs=2, done=lambda cell, _: done.append(cell))
+    assert sorted(cell.name for cell in done) == sorted(cell.name for cell in cells)
+    assert before == [(tmp_path / f"{cell.name}.json").read_text() for cell in cells[:2]]
+    assert {found["cell"] for found in results(tmp_path)} == set(cells)
+
+
+def test_results_of_other_settings_are_not_mixed(tmp_path):
+    run([ONE], tmp_path, jobs=1)
+    with pytest.raises(ValueError, match="of other settings.*choose another folder"):
+        run([replace(ONE, lr=0.7)], tmp_path, jobs=1)
+
+
+def test_a_cell_that_fails_doesnt_end_the_others(tmp_path, monkeypatch):
+    broken = replace(ONE, lr=1e9)  # the loss becomes NaN
+    told = {}
+    failed = run(
+        [broken, replace(ONE, seed=1)], tmp_path, jobs=1, done=lambda c, why: told.update({c: why})
+    )
+    assert failed == [broken]
+    assert "lower learning rate" in told[broken] or "lr" in told[broken]
+    assert told[replace(ONE, seed=1)] is None
+    assert len(results(tmp_path)) == 1
+
+
+def test_files_that_are_no_results(tmp_path):
+    with pytest.raises(ValueError, match="there are no results"):
+        results(tmp_path)
+    (tmp_path / "other.json").write_text('{"cell": {"data": "digits", "colour": "red"}}')
+    with pytest.raises(ValueError, match="other.json is not a result of tacit bench: unknown set"):
+        results(tmp_path)
+    (tmp_path / "other.json").write_text("{")
+    with pytest.raises(ValueError, match="other.json is not a result"):
+        results(tmp_path)
+
+
+@pytest.mark.slow
+def test_killed_and_started_again(tmp_path):
+    def command(out):
+        settings = [f"--{n.replace('_', '-')}={v}" for n, v in TINY.items()]
+        return [
+            sys.executable, "-m", "tacit", "bench", "run", "--data=digits", "--seeds=2",
+            "--methods=standard,temperature_scaling,swag", "--parametrization=sp", "--jobs=1",
+            f"--out={out}", *settings,
+        ]  # fmt: skip
+
+    process = subprocess.Popen(command(tmp_path / "killed"), start_new_session=True)
+    while not list(tmp_path.glob("killed/*.json")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert len(list(tmp_path.glob("killed/*.json"))) < 6
+    for name in ("killed", "undisturbed"):
+        subprocess.run(command(tmp_path / name), check=True, capture_output=True)
+    for path in tmp_path.glob("undisturbed/*.json"):
+        assert without_cost(path) == without_cost(tmp_path / "killed" / path.name)
+    assert len(list(tmp_path.glob("killed/*.json"))) == 6
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # distributed's own
+def test_on_a_dask_cluster(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    cells = grid(["digits"], ["standard", "implicit_bias_vi"], ["sp"], seeds=2, **TINY)
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None
+    ) as cluster:
+        run(cells, tmp_path / "dask", backend="dask", address=cluster.scheduler_address)
+    run(cells, tmp_path / "here", jobs=1)
+    assert len(results(tmp_path / "dask")) == 4
+    for path in (tmp_path / "here").glob("*.json"):
+        assert without_cost(path)["test"] == pytest.approx(
+            without_cost(tmp_path / "dask" / path.name)["test"], rel=1e-4
+        )
+
+
+def test_an_address_needs_a_cluster(tmp_path):
+    with pytest.raises(ValueError, match="'loky' has no scheduler"):
+        run([ONE], tmp_path, address="tcp://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("freedom", range(1, 13))
+@pytest.mark.parametrize("t", [0.0, 0.1, 1.0, 2.7, 40.0])
+def test_students_t(t, freedom):
+    assert within(t, freedom) == pytest.approx(1 - 2 * stats.t.sf(t, freedom), abs=1e-12)
+
+
+def test_estimates_against_scipy():
+    generator = torch.Generator().manual_seed(0)
+    one, two = torch.randn(2, 5, generator=generator, dtype=torch.float64).tolist()
+    found = estimate(dict(enumerate(one)), dict(enumerate(two)))
+    assert found.mean == pytest.approx(sum(one) / 5)
+    assert found.error == pytest.approx(stats.sem(one))
+    assert found.p == pytest.approx(stats.ttest_rel(one, two).pvalue)
+    assert found.difference == pytest.approx((sum(one) - sum(two)) / 5)
+    # Only seeds that both have are compared.
+    part = estimate(dict(enumerate(one)), {0: two[0], 3: two[3], 9: 1.0})
+    pairs = [one[0], one[3]], [two[0], two[3]]
+    assert part.p == pytest.approx(stats.ttest_rel(*pairs).pvalue)
+
+
+def test_what_few_seeds_dont_tell():
+    assert math.isnan(estimate({0: 1.0}).error)
+    assert estimate({0: 1.0}, {0: 2.0}).p is None
+    assert estimate({0: 1.0}, {1: 2.0}).difference is None
+    assert p_value([0.0, 0.0]) == 1
+    assert p_value([0.5, 0.5]) == 0
+    assert math.isnan(estimate({0: 1.0, 1: math.nan}).mean)
+
+
+def fake(method, seed, nll):
+    three = {"nll": nll, "accuracy": 0.9, "ece": 0.01, "aurc": 0.02}
+    return {
+        "cell": Cell("mnist", method, "sp", seed),
+        "method": method,
+        "test": three,
+        "corrupted": {"fog": three, "shear": {**three, "nll": 3 * nll}},
+        "foreign": {"quickdraw": {"auroc": 1 - nll / 10}},
+        "cost": {"seconds": 10.0 * nll, "parameters": 1000, "peak_bytes": None},
+    }
+
+
+FAKES = [
+    fake(method, seed, nll + 0.001 * seed**2 * sign)
+    for method, nll, sign in (
+        ("implicit_bias_vi", 0.3, 1), ("standard", 0.4, -1), ("deep_ensemble", 0.2, -1),
+        ("swag", 0.3, -1),
+    )
+    for seed in range(3)
+]  # fmt: skip
+
+
+def test_rows():
+    rows = {row.method: row.numbers for row in bench.summarize(FAKES)}
+    assert rows["standard"]["error"].mean == pytest.approx(10)
+    assert rows["standard"]["corrupted_nll"].mean == pytest.approx(2 * rows["standard"]["nll"].mean)
+    assert rows["standard"]["corrupted/shear/nll"].mean > 1
+    assert rows["standard"]["nll"].p < 0.05 < rows["swag"]["nll"].p
+    assert rows["implicit_bias_vi"]["nll"].p is None
+
+
+def test_the_report(tmp_path):
+    paths = bench.write(FAKES, tmp_path, "A title")
+    assert [path.name for path in paths] == ["report.html", "report.md"]
+    text = paths[1].read_text()
+    assert text.startswith("# A title")
+    lines = [line for line in text.splitlines() if line.startswith("| standard |")]
+    assert "0.398 ± 0.001 ↓" in lines[0]  # worse in NLL
+    assert "↑" in next(line for line in text.splitlines() if line.startswith("| deep_ensemble |"))
+    assert "quickdraw" in text
+    pictures = sorted(tmp_path.glob("*.png"))
+    assert len(pictures) == 5
+    assert all(f"({picture.name})" in text for picture in pictures)
+    page = paths[0].read_text()
+    assert page.count("<img") == 5
+    assert "3 seeds" in page
+
+
+def test_the_report_of_what_there_is(tmp_path):
+    run([ONE], tmp_path, jobs=1)
+    text = bench.write(results(tmp_path), tmp_path, "One")[1].read_text()
+    assert "| standard |" in text
+    assert "nan" not in text

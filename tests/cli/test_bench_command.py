@@ -1,0 +1,48 @@
+import pytest
+
+from tacit.cli import main
+
+TINY = ["--epochs=4", "--batch-size=32", "--train-size=320", "--test-size=20", "--samples=2"]
+
+
+def bench(*arguments):
+    return main(["bench", *map(str, arguments)])
+
+
+def test_run_and_report(tmp_path, capsys):
+    arguments = ["run", "--data", "digits", "--methods", "standard,temperature_scaling"]
+    arguments += ["--seeds", 1, "--parametrization", "sp", "--out", tmp_path, "--jobs", 1, *TINY]
+    assert bench(*arguments) == 0
+    assert "[2/2] digits-sp-temperature_scaling-0 done" in capsys.readouterr().out
+    assert bench(*arguments) == 0
+    assert "2 trainings, 2 done before" in capsys.readouterr().out
+    assert bench("report", tmp_path) == 0
+    assert capsys.readouterr().out.split() == [
+        str(tmp_path / "report.html"), str(tmp_path / "report.md"),
+    ]  # fmt: skip
+
+
+def test_a_training_that_fails(tmp_path, capsys):
+    arguments = ["--data", "digits", "--methods", "standard", "--seeds", 1, "--lr", 1e9, *TINY]
+    code = bench("run", *arguments, "--parametrization", "sp", "--jobs", 1, "--out", tmp_path)
+    assert code == 3
+    assert "failed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data", "nist"], "data: expected one of digits"),
+        (["--data", "digits", "--methods", "magic"], "method: expected one of"),
+        (["--data", "digits", "--seeds", "0"], "seeds: expected"),
+    ],
+)
+def test_wrong_arguments(tmp_path, capsys, arguments, message):
+    assert bench("run", *arguments, "--out", tmp_path) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_report_of_nothing(tmp_path, capsys):
+    assert bench("report", tmp_path) == 2
+    assert "there are no results" in capsys.readouterr().err
