@@ -23,6 +23,7 @@ from tacit.parametrization import MaximalUpdate, NeuralTangent, Standard
 from tacit.prediction import evaluate, predict
 from tacit.saving import load, save
 from tacit.scaling import describe, initialize, param_groups
+from tacit.selection import every_layer, first_and_last
 from tacit.training import fit
 from tacit.transfer import transfer_learning_rate
 from tacit.variational import variational
@@ -53,6 +54,8 @@ __all__ = [
     "divergence",
     "ensemble",
     "evaluate",
+    "every_layer",
+    "first_and_last",
     "fit",
     "initialize",
     "likelihood",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TypeAlias
@@ -13,10 +13,14 @@ from torch.nn.parameter import is_lazy
 from tacit._names import join
 from tacit.covariance import Covariance, Factor, LowRank, Shapes, parameter_count
 
-Where: TypeAlias = Mapping[str, Covariance] | Sequence[str] | None
+Chosen: TypeAlias = Mapping[str, Covariance]
+Recipe: TypeAlias = Callable[[nn.Module], Chosen]
+Where: TypeAlias = Chosen | Sequence[str] | Recipe | None
 Layers: TypeAlias = Mapping[str, Mapping[str, Tensor]]  # layer -> its own parameters
 
-FIRST_RANK, LAST_RANK = 10, 20  # the paper's ranks of the first and of the last layer
+RANK = 10  # where none is given
+LAST_RANK = 20  # of the last layer in the paper's recipe
+SCALE = 0.5  # of all layers together: each adds its noise to that of the others
 
 
 @dataclass(frozen=True)
@@ -44,10 +48,10 @@ def select_layers(module: nn.Module, where: Where, rank: int | None = None) -> l
 
     Args:
         module: The module whose layers are chosen.
-        where: A dict from names or globs to covariances, a list of names or globs, or None for the
-            first and the last layer. A name stands for a layer (its parameters are then jointly
-            distributed) or for one parameter, and goes before a glob. Globs match whole dotted
-            names; `*` also matches dots.
+        where: A dict from names or globs to covariances, a list of names or globs, a function from
+            the module to such a dict, or None for `every_layer`. A name stands for a layer (its
+            parameters are then jointly distributed) or for one parameter, and goes before a glob.
+            Globs match whole dotted names; `*` also matches dots.
         rank: Rank of the low-rank covariances where `where` gives none.
 
     Raises:
@@ -56,6 +60,23 @@ def select_layers(module: nn.Module, where: Where, rank: int | None = None) -> l
     for name, parameter in module.named_parameters():
         if is_lazy(parameter):
             raise ValueError(f"{name!r} is not initialized yet: run one batch through the module.")
+    layers = layers_of(module)
+    if where is None:
+        where, rank = every_layer(module, RANK if rank is None else rank), None
+    chosen = _as_mapping(where(module) if callable(where) else where, rank)
+    if not chosen:
+        raise ValueError(f"where: no layer is named. {_listing(layers)}")
+    order = list(layers)
+    claims = sorted(_claims(module, layers, chosen), key=lambda claim: order.index(claim.layer))
+    return [_random_layer(claim, layers[claim.layer], chosen[claim.pattern]) for claim in claims]
+
+
+def layers_of(module: nn.Module) -> Layers:
+    """Return all layers that have parameters of their own.
+
+    Raises:
+        ValueError: If there are none.
+    """
     layers = {
         name: own
         for name, layer in module.named_modules(remove_duplicate=False)
@@ -63,12 +84,7 @@ def select_layers(module: nn.Module, where: Where, rank: int | None = None) -> l
     }
     if not layers:
         raise ValueError(f"variational: {type(module).__name__} has no parameters.")
-    chosen = _first_and_last(module, layers, rank) if where is None else _as_mapping(where, rank)
-    if not chosen:
-        raise ValueError(f"where: no layer is named. {_listing(layers)}")
-    order = list(layers)
-    claims = sorted(_claims(module, layers, chosen), key=lambda claim: order.index(claim.layer))
-    return [_random_layer(claim, layers[claim.layer], chosen[claim.pattern]) for claim in claims]
+    return layers
 
 
 def _as_mapping(where: Where, rank: int | None) -> Mapping[str, Covariance]:
@@ -90,23 +106,65 @@ def _as_mapping(where: Where, rank: int | None) -> Mapping[str, Covariance]:
             "where: expected a dict from layers' names to covariances or a list of names, "
             f"received {where!r}."
         )
-    return {name: LowRank(FIRST_RANK if rank is None else rank) for name in names}
+    return {name: LowRank(RANK if rank is None else rank) for name in names}
 
 
-def _first_and_last(
-    module: nn.Module, layers: Layers, rank: int | None
-) -> Mapping[str, Covariance]:
-    """Return the paper's recipe: low rank in the first and in the last layer.
+def every_layer(module: nn.Module, rank: int = RANK, scale: float = SCALE) -> Chosen:
+    """Return low-rank covariances for all layers with a weight matrix: what `where=None` means.
 
-    By position in the module, among the layers with a weight matrix. Embeddings and what is tied to
-    them are left out: their factors would multiply the size of a language model.
+    At half the usual scale, since each layer adds its noise to that of the others. Norm layers,
+    embeddings and what is tied to them are left as they are.
+
+    Args:
+        module: The module whose layers are chosen.
+        rank: Of each; at most the number of the layer's parameters.
+        scale: Initial standard deviation of a weight, relative to its parametrization's.
+
+    Examples:
+        >>> import torch
+        >>> net = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+        >>> every_layer(net, rank=3)
+        {'0': LowRank(rank=3, scale=0.5), '2': LowRank(rank=3, scale=0.5)}
+    """
+    layers = layers_of(module)
+    return {
+        name: replace(_at_most(rank, layers[name]), scale=scale)
+        for name in _weighted(module, layers)
+    }
+
+
+def first_and_last(module: nn.Module) -> Chosen:
+    """Return the paper's recipe: rank 10 in the first layer, 20 in the last, at full scale.
+
+    By position in the module, among the layers with a weight matrix.
+
+    Args:
+        module: The module whose layers are chosen.
+
+    Examples:
+        >>> import tacit
+        >>> model = tacit.variational(tacit.models.LeNet5(), tacit.first_and_last)
+    """
+    layers = layers_of(module)
+    names = _weighted(module, layers)
+    first, last = names[0], names[-1]
+    tied = set(map(id, layers[first].values())) & set(map(id, layers[last].values()))
+    last_rank = RANK if tied and first != last else LAST_RANK
+    return {first: _at_most(RANK, layers[first]), last: _at_most(last_rank, layers[last])}
+
+
+def _weighted(module: nn.Module, layers: Layers) -> list[str]:
+    """Return the layers with a weight matrix, in the module's order; all if none has one.
+
+    Embeddings and what is tied to them are left out: their factors would multiply the size of a
+    language model.
     """
     embeddings = {
         id(layer.weight)
         for layer in module.modules()
         if isinstance(layer, nn.Embedding | nn.EmbeddingBag)
     }
-    names = [
+    return [
         name
         for name, own in layers.items()
         if any(
@@ -114,15 +172,6 @@ def _first_and_last(
             for tensor, value in own.items()
         )
     ] or list(layers)
-    first, last = names[0], names[-1]
-    if rank is not None:
-        return {first: LowRank(rank), last: LowRank(rank)}
-    tied = set(map(id, layers[first].values())) & set(map(id, layers[last].values()))
-    last_rank = FIRST_RANK if tied and first != last else LAST_RANK
-    return {
-        first: _at_most(FIRST_RANK, layers[first]),
-        last: _at_most(last_rank, layers[last]),
-    }
 
 
 def _at_most(rank: int, own: Mapping[str, Tensor]) -> LowRank:

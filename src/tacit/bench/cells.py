@@ -25,6 +25,7 @@ from tacit.methods import (
 )
 from tacit.parametrization import MaximalUpdate, Parametrization
 from tacit.parametrization import Standard as StandardParametrization
+from tacit.selection import first_and_last
 
 METHODS: dict[str, Method] = {
     "standard": Standard(),
@@ -36,6 +37,8 @@ METHODS: dict[str, Method] = {
     "swag": SWAG(),
     "deep_ensemble": DeepEnsemble(5),
     "implicit_bias_vi": ImplicitBiasVI(),
+    "implicit_bias_vi_draws": ImplicitBiasVI(rank=3, draws=8),
+    "implicit_bias_vi_paper": ImplicitBiasVI(first_and_last),
     "generalized_vi": GeneralizedVI(1.0),
 }
 """Methods by the name that the command line and the reports use."""
@@ -60,7 +63,9 @@ class Cell:
         batch_size: Examples in a step.
         width: Of the network, where it has one; if left out, its own.
         train_size: How many examples to train on, the first; all if left out.
-        test_size: How many test images, of each corruption and each foreign set too.
+        test_size: How many test images, the first; all if left out.
+        corrupted_size: How many of them with each corruption, and how many foreign images; as many
+            as test images if left out.
         samples: Functions in a prediction, where they are drawn.
     """
 
@@ -74,6 +79,7 @@ class Cell:
     width: int | None = None
     train_size: int | None = None
     test_size: int | None = None
+    corrupted_size: int | None = None
     samples: int = 32
 
     def __post_init__(self) -> None:
@@ -86,10 +92,11 @@ class Cell:
                 )
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
             raise ValueError(f"seed: expected an integer of at least 0, received {self.seed!r}.")
-        for name in ("epochs", "batch_size", "samples", "width", "train_size", "test_size"):
-            value = getattr(self, name)
-            if value is not None or name in ("epochs", "batch_size", "samples"):
-                _checks.positive_integer(name, value)
+        for name in ("epochs", "batch_size", "samples"):
+            _checks.positive_integer(name, getattr(self, name))
+        for name in ("width", "train_size", "test_size", "corrupted_size"):
+            if getattr(self, name) is not None:
+                _checks.positive_integer(name, getattr(self, name))
         if self.lr is None:
             rate = PROBLEMS[self.data].lr[self.parametrization]
             object.__setattr__(self, "lr", rate)
@@ -103,7 +110,9 @@ class Cell:
     @property
     def network(self) -> str:
         """Name of the plain networks that it may share with other methods."""
-        shared = asdict(replace(self, method="standard", test_size=None, samples=1))
+        shared = asdict(
+            replace(self, method="standard", test_size=None, corrupted_size=None, samples=1)
+        )
         digest = hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
         return f"{self.data}-{self.parametrization}-{self.seed}-{digest[:12]}"
 

@@ -99,18 +99,18 @@ def scores(predictor: Predictor, cell: Cell, test: Images) -> dict[str, Any]:
     with functions_of(predictor, samples=cell.samples, generator=generator) as functions:
         ways = [likelihood, *(averaged(likelihood, way) for way in get_args(Averaging))]
         clean, *each = collect_each(functions, ways, Batches("test", test, BATCH))
+        some = test[: cell.corrupted_size]
         corrupted = {}
         for name in problem.corruptions:
-            images = problem.corrupted(name, test)
+            images = problem.corrupted(name, some)
             found = collect(functions, likelihood, Batches(name, images, BATCH))
             corrupted[name] = finite(found.compute())
         foreign = {}
         for name in problem.foreign:
             pixels = FOREIGN[name]().pixels
             chosen = torch.randperm(len(pixels), generator=torch.Generator().manual_seed(0))
-            images = replace(
-                test, pixels=pixels[chosen[: len(test)]], targets=test.targets[: len(pixels)]
-            )
+            chosen = chosen[: len(some)]
+            images = replace(test, pixels=pixels[chosen], targets=chosen)  # normalised as the data
             found = collect(functions, likelihood, Batches(name, images, BATCH, targets=False))
             pair = clean["entropy"], found["entropy"]
             foreign[name] = {"auroc": auroc(*pair), "fpr95": fpr95(*pair)}

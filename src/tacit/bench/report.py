@@ -87,7 +87,16 @@ def _settings(cells: Iterable[Any]) -> str:
     known = list(cells)
     parts = [
         f"{name.replace('_', ' ')} {'/'.join(f'{value}' for value in values)}"
-        for name in ("epochs", "lr", "batch_size", "width", "train_size", "test_size", "samples")
+        for name in (
+            "epochs",
+            "lr",
+            "batch_size",
+            "width",
+            "train_size",
+            "test_size",
+            "corrupted_size",
+            "samples",
+        )
         if (values := sorted({getattr(cell, name) for cell in known} - {None}))
     ]
     return f"{len({cell.seed for cell in known})} seeds; {', '.join(parts)}."

@@ -18,8 +18,9 @@ class GeneralizedVI(Method):
 
     Args:
         strength: Of the regularizer.
-        where: Which layers are random, and how; the first and the last if left out.
-        rank: Of the layers that `where` lists without a covariance.
+        where: Which layers are random, and how: as `tacit.variational` takes it; all of them, low
+            rank, if left out.
+        rank: Of the layers that `where` gives no covariance.
         samples: Functions drawn in a step, each for the whole batch.
         draws: Draws of the weights in a step, each for a part of the batch.
     """

@@ -19,9 +19,9 @@ class ImplicitBiasVI(Method):
     With a temperature from the validation data, where there are any: the paper does so too.
 
     Args:
-        where: Which layers are random, and how; if left out the first and the last, low rank, which
-            is the paper's recipe.
-        rank: Of the layers that `where` lists without a covariance.
+        where: Which layers are random, and how: as `tacit.variational` takes it; all of them, low
+            rank, if left out. `tacit.first_and_last` is the paper's recipe.
+        rank: Of the layers that `where` gives no covariance.
         samples: Functions drawn in a step, each for the whole batch.
         draws: Draws of the weights in a step, each for a part of the batch.
         calibrated: Whether to set a temperature.
