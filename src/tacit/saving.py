@@ -18,6 +18,7 @@ from tacit.covariance import (
     Kronecker,
     LowRank,
     LowRankPlusDiagonal,
+    PositiveDiagonal,
 )
 from tacit.likelihood import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
 from tacit.models import MODELS, Rebuildable
@@ -27,7 +28,7 @@ from tacit.parametrization import Parametrization
 from tacit.variational import Variational, variational
 
 KEY = "tacit_model"
-COVARIANCES = (LowRank, FullRank, Diagonal, Kronecker, LowRankPlusDiagonal)
+COVARIANCES = (LowRank, FullRank, Diagonal, PositiveDiagonal, Kronecker, LowRankPlusDiagonal)
 NOISES = (GaussianNoise, Laplace, StudentT)
 LIKELIHOODS = (Categorical, Bernoulli, Gaussian, HeteroscedasticGaussian)
 

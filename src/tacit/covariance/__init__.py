@@ -1,7 +1,7 @@
 """Covariances of a layer's parameters, Sigma = S S^T, as structures of their factor S."""
 
 from tacit.covariance.base import Covariance, Factor, Shapes, parameter_count
-from tacit.covariance.diagonal import Diagonal
+from tacit.covariance.diagonal import Diagonal, PositiveDiagonal
 from tacit.covariance.full_rank import FullRank
 from tacit.covariance.kronecker import Kronecker
 from tacit.covariance.low_rank import LowRank
@@ -15,6 +15,7 @@ __all__ = [
     "Kronecker",
     "LowRank",
     "LowRankPlusDiagonal",
+    "PositiveDiagonal",
     "Shapes",
     "parameter_count",
 ]

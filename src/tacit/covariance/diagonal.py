@@ -82,3 +82,68 @@ class Diagonal(Covariance):
         self, shapes: Shapes, scales: Mapping[str, float], rates: Mapping[str, float], family: str
     ) -> dict[str, float]:
         return rates_by_rank(self.factors(shapes), rates, family)
+
+
+@dataclass(frozen=True)
+class PositiveDiagonal(Diagonal):
+    """A diagonal factor S that is trained as log s_p: for objectives with a KL divergence.
+
+    Trained as they are, standard deviations pass through 0, where that divergence is infinite and
+    its gradient throws them far away. The learning rates are such that they begin to move as those
+    of `Diagonal` would.
+
+    Examples:
+        >>> import tacit, torch
+        >>> model = tacit.variational(torch.nn.Linear(16, 4), {"": PositiveDiagonal()})
+        >>> model.factors.bias.exp()
+        tensor([0.2500, 0.2500, 0.2500, 0.2500], grad_fn=<ExpBackward0>)
+    """
+
+    def apply(self, factors: Mapping[str, Tensor], z: Tensor, shapes: Shapes) -> dict[str, Tensor]:
+        return super().apply(_exp(factors), z, shapes)
+
+    def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
+        return super().trace(_exp(factors), shapes)
+
+    def squared_distance(
+        self, factors: Mapping[str, Tensor], others: Mapping[str, Tensor], shapes: Shapes
+    ) -> Tensor:
+        return super().squared_distance(_exp(factors), _exp(others), shapes)
+
+    def kl(
+        self,
+        difference: Mapping[str, Tensor],
+        factors: Mapping[str, Tensor],
+        others: Mapping[str, Tensor],
+        shapes: Shapes,
+    ) -> Tensor:
+        return super().kl(difference, _exp(factors), _exp(others), shapes)
+
+    def output_variance(
+        self, factors: Mapping[str, Tensor], features: Tensor, shapes: Shapes
+    ) -> Tensor:
+        return super().output_variance(_exp(factors), features, shapes)
+
+    def learning_rates(
+        self, shapes: Shapes, scales: Mapping[str, float], rates: Mapping[str, float], family: str
+    ) -> dict[str, float]:
+        power = -2 if family == "sgd" else -1
+        plain = super().learning_rates(shapes, scales, rates, family)
+        return {name: rate * (self.scale * scales[name]) ** power for name, rate in plain.items()}
+
+    def initialize(
+        self,
+        factors: Mapping[str, Tensor],
+        scales: Mapping[str, float],
+        shapes: Shapes,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().initialize(factors, scales, shapes, generator=generator)
+        with torch.no_grad():
+            for factor in factors.values():
+                factor.log_()
+
+
+def _exp(factors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: factor.exp() for name, factor in factors.items()}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from tacit import _checks
-from tacit.covariance import Diagonal
+from tacit.covariance import PositiveDiagonal
 from tacit.distribution import Prior
 from tacit.likelihood import Bernoulli, Categorical
 from tacit.methods.base import Method, Task
@@ -43,7 +43,7 @@ class MeanFieldVI(Method):
 
     def learn(self, task: Task) -> Sampled:
         model = variational(
-            task.net(), {"*": Diagonal(self.scale)}, likelihood=task.likelihood,
+            task.net(), {"*": PositiveDiagonal(self.scale)}, likelihood=task.likelihood,
             parametrization=task.parametrization,
         )  # fmt: skip
         prior = unit_prior(model)
@@ -61,7 +61,7 @@ def unit_prior(model: Variational) -> Prior:
     first, *_, last = [*layers, *layers]
     found = {}
     for label, layer in layers.items():
-        factors = {name: torch.ones_like(factor) for name, factor in layer.factors.items()}
+        factors = {name: torch.zeros_like(factor) for name, factor in layer.factors.items()}
         mean = layer.mean
         if label in (first, last):
             mean = {name: torch.zeros_like(tensor) for name, tensor in layer.mean.items()}
