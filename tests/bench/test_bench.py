@@ -142,18 +142,26 @@ def test_killed_and_started_again(tmp_path):
             f"--out={out}", *settings,
         ]  # fmt: skip
 
-    process = subprocess.Popen(command(tmp_path / "killed"), start_new_session=True)
-    while not list(tmp_path.glob("killed/*.json")):
-        assert process.poll() is None
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    assert len(list(tmp_path.glob("killed/*.json"))) < 6
-    for name in ("killed", "undisturbed"):
+    for kind in (signal.SIGKILL, signal.SIGTERM):
+        process = subprocess.Popen(command(tmp_path / kind.name), start_new_session=True)
+        while not list((tmp_path / kind.name).glob("*.json")):
+            assert process.poll() is None
+            time.sleep(0.02)
+        if kind == signal.SIGKILL:
+            os.killpg(process.pid, kind)
+        else:
+            process.send_signal(kind)
+        process.wait()
+        time.sleep(2)
+        with pytest.raises(ProcessLookupError):  # workers end too
+            os.killpg(process.pid, 0)
+        assert len(list((tmp_path / kind.name).glob("*.json"))) < 6
+    for name in ("SIGKILL", "SIGTERM", "undisturbed"):
         subprocess.run(command(tmp_path / name), check=True, capture_output=True)
     for path in tmp_path.glob("undisturbed/*.json"):
-        assert without_cost(path) == without_cost(tmp_path / "killed" / path.name)
-    assert len(list(tmp_path.glob("killed/*.json"))) == 6
+        for name in ("SIGKILL", "SIGTERM"):
+            assert without_cost(path) == without_cost(tmp_path / name / path.name)
+    assert len(list(tmp_path.glob("SIGTERM/*.json"))) == 6
 
 
 @pytest.mark.slow

@@ -29,3 +29,17 @@ def test_is_low_rank_with_a_diagonal_factor():
             tacit.Diagonal().apply(factors, z, shapes)[name],
             tacit.LowRank(P).apply(directions, z, shapes)[name],
         )
+
+
+class TestPositiveDiagonal(CovarianceSuite):
+    def covariances(self, shapes):
+        return [tacit.covariance.PositiveDiagonal()]
+
+    def reference(self, covariance, factors, shapes):
+        return torch.cat([factors[name].reshape(-1) for name in shapes]).exp().square().diag()
+
+    def test_zero_factors_are_deterministic_with_finite_gradients(self):
+        for covariance, shapes, factors in self.cases():  # here -inf would be, and 0 is a std of 1
+            factors = {name: torch.zeros_like(factor) for name, factor in factors.items()}
+            P = sum(shape.numel() for shape in shapes.values())
+            assert_close(covariance.dense(factors, shapes), torch.eye(P, dtype=torch.float64))

@@ -1,10 +1,12 @@
+import signal
+
 import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
 
 import tacit
-from tacit.covariance import Diagonal
+from tacit.covariance import PositiveDiagonal
 from tacit.methods import DeepEnsemble, GeneralizedVI, ImplicitBiasVI, MeanFieldVI, Standard
 from tacit.methods.base import Task
 from tacit.methods.mean_field_vi import unit_prior
@@ -43,14 +45,14 @@ def test_the_users_likelihood_is_copied():
 
 
 def test_the_prior_of_mean_field_vi():
-    model = tacit.variational(net(), {"*": Diagonal(0.1)})
+    model = tacit.variational(net(), {"*": PositiveDiagonal(0.1)})
     prior = unit_prior(model)
     assert list(prior.distributions) == ["0", "2"]
     for layer in prior.distributions.values():
         assert (layer.dense_mean() == 0).all()  # both are ends here
-        assert all((factor == 1).all() for factor in layer.factors.values())
+        assert_close(layer.dense_covariance(), torch.eye(len(layer.dense_mean())))
     deep = nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 4), nn.Linear(4, 3))
-    middle = unit_prior(tacit.variational(deep, {"*": Diagonal(0.1)})).distributions["1"]
+    middle = unit_prior(tacit.variational(deep, {"*": PositiveDiagonal(0.1)})).distributions["1"]
     assert_close(middle.mean["weight"], deep[1].weight.detach())
 
 
@@ -134,3 +136,11 @@ class TestFiles:
     def test_no_file(self, tmp_path):
         with pytest.raises(FileNotFoundError, match="load: there is no file"):
             tacit.methods.load(tmp_path / "none")
+
+
+def test_a_training_that_is_stopped_is_no_result():
+    def stop(row, model):
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        DeepEnsemble(2).fit(net, (X, Y), callbacks=[stop], **SETTINGS)

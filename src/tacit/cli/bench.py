@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from importlib.util import find_spec
@@ -96,6 +97,7 @@ def _run(arguments: argparse.Namespace) -> int:
             sys.stderr.write(problem)
         sys.stdout.flush()
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that workers end too
     failed = run(
         cells, arguments.out, jobs=arguments.jobs, backend=arguments.backend,
         address=arguments.address, done=done,

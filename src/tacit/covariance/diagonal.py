@@ -89,8 +89,7 @@ class PositiveDiagonal(Diagonal):
     """A diagonal factor S that is trained as log s_p: for objectives with a KL divergence.
 
     Trained as they are, standard deviations pass through 0, where that divergence is infinite and
-    its gradient throws them far away. The learning rates are such that they begin to move as those
-    of `Diagonal` would.
+    its gradient throws them far away.
 
     Examples:
         >>> import tacit, torch
@@ -127,9 +126,11 @@ class PositiveDiagonal(Diagonal):
     def learning_rates(
         self, shapes: Shapes, scales: Mapping[str, float], rates: Mapping[str, float], family: str
     ) -> dict[str, float]:
-        power = -2 if family == "sgd" else -1
+        # The gradient in log s is s times that in s: this undoes it at the beginning.
         plain = super().learning_rates(shapes, scales, rates, family)
-        return {name: rate * (self.scale * scales[name]) ** power for name, rate in plain.items()}
+        if family != "sgd":
+            return plain
+        return {name: rate / (self.scale * scales[name]) for name, rate in plain.items()}
 
     def initialize(
         self,

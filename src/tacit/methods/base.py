@@ -66,6 +66,9 @@ class Task:
             model: A plain network, or a variational model with its likelihood.
             member: Of several, each with an order of the data of its own.
             **changes: Arguments of `tacit.fit` that are not those of the task.
+
+        Raises:
+            KeyboardInterrupt: If it was stopped by a signal: half a training is no result.
         """
         arguments = {**self.settings, "seed": self.seed * 1009 + member, **changes}
         # After each epoch only where something looks at it: for small networks it takes long.
@@ -73,7 +76,10 @@ class Task:
         validation = self.validation if watched else None
         if getattr(model, "likelihood", None) is None:
             arguments |= {"likelihood": self.likelihood, "parametrization": self.parametrization}
-        return fit(model, self.train, validation, **arguments)
+        history = fit(model, self.train, validation, **arguments)
+        if history.stopped == "interrupted":
+            raise KeyboardInterrupt
+        return history
 
     def trained(self, member: int = 0) -> nn.Module:
         """Return a plain network that is trained: where several methods begin.
