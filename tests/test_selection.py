@@ -6,7 +6,7 @@ from torch import nn
 
 import tacit
 from nets import Bare, Tied, mlp
-from tacit import LowRank
+from tacit import FullRank, LowRank
 from tacit.selection import select_layers
 
 
@@ -25,14 +25,32 @@ def net():
     )
 
 
-def test_default_is_low_rank_in_first_and_last_layer():
-    assert chosen(net(), None) == {"conv": LowRank(10), "fc": LowRank(20)}
-    assert chosen(net(), None, rank=3) == {"conv": LowRank(3), "fc": LowRank(3)}
+def test_default_is_low_rank_in_every_layer():
+    names = ["0", "3"]
+    assert chosen(mlp(8, 8, 8), None) == dict.fromkeys(names, LowRank(10, 0.5))
+    assert chosen(mlp(8, 8, 8), None, rank=3) == dict.fromkeys(names, LowRank(3, 0.5))
+    deep = nn.Sequential(*(nn.Linear(4, 4) for _ in range(5)))
+    assert list(chosen(deep, None)) == list("01234")
+    assert chosen(deep, tacit.every_layer) == chosen(deep, None)
 
 
-def test_default_takes_the_smaller_of_rank_and_parameters():
-    assert chosen(mlp(2, 2, 1), None) == {"0": LowRank(6), "3": LowRank(3)}
-    assert chosen(nn.Linear(3, 1), None) == {"": LowRank(4)}
+def test_first_and_last_is_the_papers_recipe():
+    assert chosen(net(), tacit.first_and_last) == {"conv": LowRank(10), "fc": LowRank(20)}
+
+
+def test_recipes_take_the_smaller_of_rank_and_parameters():
+    assert chosen(mlp(2, 2, 1), tacit.first_and_last) == {"0": LowRank(6), "3": LowRank(3)}
+    assert chosen(nn.Linear(3, 1), tacit.first_and_last) == {"": LowRank(4)}
+    assert chosen(nn.Linear(3, 1), None) == {"": LowRank(4, 0.5)}
+
+
+def test_a_function_chooses():
+    def last(module):
+        return {"fc": FullRank()}
+
+    assert chosen(net(), last) == {"fc": FullRank()}
+    with pytest.raises(ValueError, match="rank= goes with a list of names"):
+        chosen(net(), last, rank=3)
 
 
 def test_default_leaves_embeddings_and_norms_out():
@@ -94,7 +112,9 @@ def test_what_a_name_leaves_over_has_a_label_of_its_own():
 def test_default_finds_parametrized_layers():
     norm = nn.utils.parametrizations.weight_norm
     module = nn.Sequential(norm(nn.Linear(4, 4)), nn.Linear(4, 4), norm(nn.Linear(4, 2)))
-    assert list(chosen(module, None)) == ["0.parametrizations.weight", "2.parametrizations.weight"]
+    expected = ["0.parametrizations.weight", "2.parametrizations.weight"]
+    assert list(chosen(module, tacit.first_and_last)) == expected
+    assert list(chosen(module, None)) == [expected[0], "1", expected[1]]
     assert tacit.variational(module)(torch.randn(3, 4), samples=2).shape == (2, 3, 2)
 
 

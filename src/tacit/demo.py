@@ -144,9 +144,9 @@ def write_page(
     page = Page("What a network knows, and what it doesn't")
     page.text(
         "Two networks of the same size learned to read 900 handwritten digits with the same loop. "
-        "One is plain. The other has a distribution over the weights of its first and last layer "
-        "(tacit), trained on the expected loss, with a temperature set on 100 more images. Below: "
-        "797 digits that neither has seen, the same under noise, and photographs."
+        "One is plain. The other has a distribution over its weights (tacit), trained on the "
+        "expected loss, with a temperature set on 100 more images. Below: 797 digits that neither "
+        "has seen, the same under noise, and photographs."
     )
     page.table(["", *next(iter(rows.values()))], [[n, *_cells(row)] for n, row in rows.items()])
     page.text(
