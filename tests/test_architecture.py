@@ -9,7 +9,7 @@ import tacit
 
 # Each row may import from the rows above it, and from itself only within one package.
 LAYERS = [
-    ["_checks", "_console", "_files", "_names", "_provenance", "_tree"],
+    ["_checks", "_console", "_files", "_load", "_names", "_provenance", "_tree"],
     ["covariance", "noise", "parametrization", "metrics", "data", "models", "theory"],
     ["predictive"],
     ["likelihood", "plots"],

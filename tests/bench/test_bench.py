@@ -266,3 +266,24 @@ def test_the_report_of_what_there_is(tmp_path):
     text = bench.write(results(tmp_path), tmp_path, "One")[1].read_text()
     assert "| standard |" in text
     assert "nan" not in text
+
+
+def test_a_problem_and_a_method_of_your_own(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(
+        "from tacit import models\n"
+        "from tacit.bench.problems import Problem, large_digits\n"
+        "from tacit.methods import DeepEnsemble\n"
+        "problem = Problem(large_digits, models.LeNet5, {'sp': 0.01}, 'mnist')\n"
+        "two = DeepEnsemble(2)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    cells = grid(["mine:problem"], ["standard", "mine:two"], ["sp"], seeds=1, **TINY)
+    assert cells[0].lr == 0.01
+    assert not run(cells, tmp_path / "out", jobs=2)
+    assert (tmp_path / "out" / "mine.problem-sp-mine.two-0.json").exists()
+    text = bench.write(results(tmp_path / "out"), tmp_path / "out", "Mine")[1].read_text()
+    assert "| mine:two |" in text
+    with pytest.raises(TypeError, match="data: expected a Problem, mine:two is DeepEnsemble"):
+        Cell("mine:two", "standard")
+    with pytest.raises(ValueError, match="method: there is no module 'yours' here"):
+        Cell("digits", "yours:method")

@@ -7,10 +7,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 from tacit import _checks
-from tacit.bench.problems import PROBLEMS
+from tacit._load import load
+from tacit.bench.problems import PROBLEMS, Problem
 from tacit.methods import (
     SWAG,
     DeepEnsemble,
@@ -54,8 +55,8 @@ class Cell:
     """One training and its evaluation: everything that its numbers depend on.
 
     Args:
-        data: Name of the problem, in `PROBLEMS`.
-        method: Name of the method, in `METHODS`.
+        data: Name of the problem, in `PROBLEMS`, or module:name of a `Problem` of your own.
+        method: Name of the method, in `METHODS`, or module:name of a `Method` of your own.
         parametrization: "sp" or "mup".
         seed: Of everything random in training.
         epochs: Passes over the training data.
@@ -83,13 +84,12 @@ class Cell:
     samples: int = 32
 
     def __post_init__(self) -> None:
-        for name, known in (
-            ("data", PROBLEMS), ("method", METHODS), ("parametrization", PARAMETRIZATIONS),
-        ):  # fmt: skip
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name}: expected one of {', '.join(known)}; received {getattr(self, name)!r}."
-                )
+        if self.parametrization not in PARAMETRIZATIONS:
+            raise ValueError(
+                f"parametrization: expected one of {', '.join(PARAMETRIZATIONS)}; received "
+                f"{self.parametrization!r}."
+            )
+        problem_of(self), method_of(self)  # are they there?
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
             raise ValueError(f"seed: expected an integer of at least 0, received {self.seed!r}.")
         for name in ("epochs", "batch_size", "samples"):
@@ -98,14 +98,14 @@ class Cell:
             if getattr(self, name) is not None:
                 _checks.positive_integer(name, getattr(self, name))
         if self.lr is None:
-            rate = PROBLEMS[self.data].lr[self.parametrization]
-            object.__setattr__(self, "lr", rate)
+            object.__setattr__(self, "lr", problem_of(self).lr[self.parametrization])
         _checks.positive_number("lr", self.lr)
 
     @property
     def name(self) -> str:
         """Name of its file."""
-        return "-".join([self.data, self.parametrization, self.method, str(self.seed)])
+        parts = [self.data, self.parametrization, self.method, str(self.seed)]
+        return "-".join(parts).replace(":", ".")
 
     @property
     def network(self) -> str:
@@ -114,7 +114,7 @@ class Cell:
             replace(self, method="standard", test_size=None, corrupted_size=None, samples=1)
         )
         digest = hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
-        return f"{self.data}-{self.parametrization}-{self.seed}-{digest[:12]}"
+        return f"{self.data}-{self.parametrization}-{self.seed}-{digest[:12]}".replace(":", ".")
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Cell:
@@ -122,6 +122,32 @@ class Cell:
         if unknown := sorted(given.keys() - {field.name for field in fields(cls)}):
             raise ValueError(f"unknown settings: {', '.join(unknown)}.")
         return cls(**given)
+
+
+def problem_of(cell: Cell) -> Problem:
+    """Return the problem that a cell names."""
+    return _named("data", cell.data, PROBLEMS, Problem)
+
+
+def method_of(cell: Cell) -> Method:
+    """Return the method that a cell names."""
+    return _named("method", cell.method, METHODS, Method)  # type: ignore[type-abstract]
+
+
+Thing = TypeVar("Thing")
+
+
+def _named(option: str, name: str, known: Mapping[str, Thing], kind: type[Thing]) -> Thing:
+    if name in known:
+        return known[name]
+    if ":" not in name:
+        raise ValueError(
+            f"{option}: expected one of {', '.join(known)}, or module:name; received {name!r}."
+        )
+    found = load(name, option)
+    if not isinstance(found, kind):
+        raise TypeError(f"{option}: expected a {kind.__name__}, {name} is {found!r:.80}.")
+    return found
 
 
 def grid(

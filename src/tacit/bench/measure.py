@@ -14,8 +14,7 @@ from torch import nn
 from tacit import _checks, _files
 from tacit._provenance import provenance
 from tacit.batches import Batches
-from tacit.bench.cells import METHODS, PARAMETRIZATIONS, Cell
-from tacit.bench.problems import FOREIGN, PROBLEMS
+from tacit.bench.cells import PARAMETRIZATIONS, Cell, method_of, problem_of
 from tacit.data import Images
 from tacit.likelihood import Categorical
 from tacit.methods.base import Task
@@ -70,7 +69,7 @@ def measure(cell: Cell, networks: str | Path | None = None) -> dict[str, Any]:
         cell: What to do.
         networks: Folder to keep plain networks in, and to take them from.
     """
-    problem = PROBLEMS[cell.data]
+    problem = problem_of(cell)
     data = problem.load()
     sizes = {} if cell.width is None else {"width": cell.width}
     task = SharedTask(
@@ -80,11 +79,11 @@ def measure(cell: Cell, networks: str | Path | None = None) -> dict[str, Any]:
         {"epochs": cell.epochs, "lr": cell.lr, "batch_size": cell.batch_size, "progress": False},
         None if networks is None else Path(networks) / cell.network, [],
     )  # fmt: skip
-    predictor = METHODS[cell.method].fit_task(task)
+    predictor = method_of(cell).fit_task(task)
     assert predictor.cost is not None
     return {
         "cell": asdict(cell),
-        "method": repr(METHODS[cell.method]),
+        "method": repr(method_of(cell)),
         **provenance(),
         "cost": {name: _checks.finite_or_none(v) for name, v in asdict(predictor.cost).items()},
         **scores(predictor, cell, data.test[: cell.test_size]),
@@ -93,7 +92,7 @@ def measure(cell: Cell, networks: str | Path | None = None) -> dict[str, Any]:
 
 def scores(predictor: Predictor, cell: Cell, test: Images) -> dict[str, Any]:
     """Return metrics on test images, on corrupted and on foreign ones, by the same functions."""
-    problem, likelihood = PROBLEMS[cell.data], predictor.likelihood
+    problem, likelihood = problem_of(cell), predictor.likelihood
     assert isinstance(likelihood, Categorical)
     generator = torch.Generator().manual_seed(cell.seed)
     with functions_of(predictor, samples=cell.samples, generator=generator) as functions:
@@ -106,8 +105,8 @@ def scores(predictor: Predictor, cell: Cell, test: Images) -> dict[str, Any]:
             found = collect(functions, likelihood, Batches(name, images, BATCH))
             corrupted[name] = finite(found.compute())
         foreign = {}
-        for name in problem.foreign:
-            pixels = FOREIGN[name]().pixels
+        for name, load in problem.foreign.items():
+            pixels = load().pixels
             chosen = torch.randperm(len(pixels), generator=torch.Generator().manual_seed(0))
             chosen = chosen[: len(some)]
             images = replace(test, pixels=pixels[chosen], targets=chosen)  # normalised as the data

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -36,14 +36,14 @@ class Problem:
         make_net: Makes a network; takes `width` where its networks have one.
         lr: Learning rates that serve a plain network, by parametrization.
         kind: Whose corruptions and severities.
-        foreign: Names, in `FOREIGN`, of images of another kind.
+        foreign: Functions that return images of another kind, by name.
     """
 
     load: Callable[[], Splits]
     make_net: Callable[..., nn.Module]
     lr: Mapping[str, float]
     kind: Kind
-    foreign: tuple[str, ...] = ()
+    foreign: Mapping[str, Callable[[], Images]] = field(default_factory=dict)
 
     @property
     def corruptions(self) -> tuple[str, ...]:
@@ -70,19 +70,19 @@ def resnet(classes: int) -> Callable[..., nn.Module]:
     return partial(models.ResNet18, classes, norm="group")
 
 
-FOREIGN: dict[str, Callable[[], Images]] = {
-    "mnist": lambda: mnist().test,
-    "fashion_mnist": lambda: fashion_mnist().test,
-    "quickdraw": quickdraw,
-    "cifar10": lambda: cifar10().test,
-}
+DIGITS, CLOTHES, DRAWINGS, PHOTOS = (
+    {"mnist": lambda: mnist().test},
+    {"fashion_mnist": lambda: fashion_mnist().test},
+    {"quickdraw": quickdraw},
+    {"cifar10": lambda: cifar10().test},
+)
 LENET = {"sp": 0.02, "mup": 0.05}
 RESNET = {"sp": 0.05, "mup": 0.05}
 PROBLEMS: dict[str, Problem] = {
     "digits": Problem(large_digits, models.LeNet5, LENET, "mnist"),
-    "mnist": Problem(mnist, models.LeNet5, LENET, "mnist", ("fashion_mnist", "quickdraw")),
-    "fashion_mnist": Problem(fashion_mnist, models.LeNet5, LENET, "mnist", ("mnist", "quickdraw")),
+    "mnist": Problem(mnist, models.LeNet5, LENET, "mnist", CLOTHES | DRAWINGS),
+    "fashion_mnist": Problem(fashion_mnist, models.LeNet5, LENET, "mnist", DIGITS | DRAWINGS),
     "cifar10": Problem(cifar10, resnet(10), RESNET, "cifar"),
-    "cifar100": Problem(cifar100, resnet(100), RESNET, "cifar", ("cifar10",)),
+    "cifar100": Problem(cifar100, resnet(100), RESNET, "cifar", PHOTOS),
     "tiny_imagenet": Problem(tiny_imagenet, resnet(200), RESNET, "tiny_imagenet"),
 }

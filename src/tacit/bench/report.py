@@ -23,7 +23,8 @@ def report(results: Sequence[Mapping[str, Any]], title: str = "Methods compared"
         results: From `tacit.bench.results`.
         title: Of the page.
     """
-    rows = sorted(summarize(results), key=lambda row: list(METHODS).index(row.method))
+    order = [*METHODS, *(result["cell"].method for result in results)]
+    rows = sorted(summarize(results), key=lambda row: order.index(row.method))
     page = Page(title)
     page.text(
         f"Means over seeds with their standard errors. ↑ and ↓: better and worse than {REFERENCE}, "

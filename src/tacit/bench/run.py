@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -58,7 +59,7 @@ def run(
             return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs"
         )
         for cell, result, problem in parallel(
-            joblib.delayed(_attempt)(cell, networks) for cell in missing
+            joblib.delayed(_attempt)(cell, networks, str(Path.cwd())) for cell in missing
         ):
             if result is None:
                 failed.append(cell)
@@ -116,7 +117,11 @@ def results(out: str | Path) -> list[dict[str, Any]]:
     return found
 
 
-def _attempt(cell: Cell, networks: str) -> tuple[Cell, dict[str, Any] | None, str | None]:
+def _attempt(
+    cell: Cell, networks: str, here: str
+) -> tuple[Cell, dict[str, Any] | None, str | None]:
+    if here not in sys.path:  # a problem of the user's own may be there
+        sys.path.insert(0, here)
     try:
         return cell, measure(cell, networks), None
     except Exception:  # told when all others are done: they may go well

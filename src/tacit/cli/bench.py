@@ -37,7 +37,12 @@ def add_to(commands: Any) -> None:
         "written when it is there: the same command again goes on where it stopped. The exit code "
         "is 3 if a training fails; the others go on.",
     )
-    runs.add_argument("--data", type=_names, required=True, help=", ".join(PROBLEMS))
+    runs.add_argument(
+        "--data",
+        type=_names,
+        required=True,
+        help=f"some of {', '.join(PROBLEMS)}; or module:name, of yours",
+    )
     runs.add_argument(
         "--methods",
         type=_names,

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from tacit._console import print_table
-from tacit.cli.load import call, load
+from tacit._load import call, load
 from tacit.diagnosis import Finding, diagnose, environment
 
 COLORS = {"ok": "green", "note": "yellow", "problem": "red"}

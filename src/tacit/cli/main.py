@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
+from tacit._load import UserCodeError
 from tacit.cli import bench, data, demo, doctor, mup
-from tacit.cli.load import UserCodeError
 
 COMMANDS = (demo, doctor, mup, data, bench)
 

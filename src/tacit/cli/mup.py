@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from torch import nn
 
-from tacit.cli.load import call, load
+from tacit._load import call, load
 from tacit.coordinate_check import CoordinateCheck, coordinate_check
 from tacit.parametrization import MaximalUpdate, NeuralTangent, Parametrization, Standard
 from tacit.transfer import GRID, LearningRateTransfer, transfer_learning_rate

@@ -1,4 +1,4 @@
-"""From `module:name` on the command line to the object."""
+"""From `module:name` to the object."""
 
 from __future__ import annotations
 
