@@ -33,6 +33,10 @@ def _commit() -> str | None:
 
 def _git(*arguments: str, cwd: Path) -> str:
     found = subprocess.run(
-        ["git", *arguments], cwd=cwd, capture_output=True, text=True, check=False
+        ["git", "--no-optional-locks", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return found.stdout.strip()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -14,8 +15,9 @@ from scipy import stats
 import tacit
 from tacit import bench
 from tacit.bench import Cell, grid, measure, results, run
-from tacit.bench.measure import SharedTask
+from tacit.bench.cells import described
 from tacit.bench.summary import estimate, p_value, within
+from tacit.methods import ImplicitBiasVI, Task
 
 TINY = {"epochs": 4, "batch_size": 32, "train_size": 320, "test_size": 20, "samples": 2}
 ONE = Cell("digits", "standard", **TINY)
@@ -32,6 +34,8 @@ def test_a_grid_has_the_first_seed_of_everything_first():
     assert [cell.seed for cell in cells] == [0] * 8 + [1] * 8
     assert len({cell.name for cell in cells}) == 16
     assert all(cell.epochs == 3 for cell in cells)
+    assert len({cell.network for cell in cells[:4]}) == 4  # none is trained twice at a time
+    assert len(grid(["digits", "digits"], ["standard"], ["sp"], seeds=1)) == 1
 
 
 def test_the_learning_rate_is_the_problems_unless_given():
@@ -59,7 +63,7 @@ def test_settings_that_cant_be_are_refused(change, message):
 def test_what_a_cell_measures():
     found = measure(replace(ONE, method="implicit_bias_vi"))
     assert 0 <= found["test"]["accuracy"] <= 1
-    assert found["test"] in found["averaging"].values()
+    assert found["threads"] >= 1
     assert found["averaging"].keys() == {"log_probs", "probs", "logits"}
     assert found["corrupted"].keys() == set(tacit.data.CORRUPTIONS["mnist"])
     assert found["cost"]["parameters"] > 61_706
@@ -76,14 +80,15 @@ def test_every_method_runs_with_both_parametrizations(method):
 def test_methods_share_plain_networks(tmp_path, monkeypatch):
     plain = measure(ONE, tmp_path)
     trained = []
-    fit = SharedTask.fit
+    fit = Task.fit
     monkeypatch.setattr(
-        SharedTask, "fit", lambda self, *a, **k: (trained.append(k), fit(self, *a, **k))[1]
+        Task, "fit", lambda self, *a, **k: (trained.append(k), fit(self, *a, **k))[1]
     )
     scaled = measure(replace(ONE, method="temperature_scaling"), tmp_path)
     assert not trained
     assert scaled["test"]["accuracy"] == plain["test"]["accuracy"]
     assert scaled["cost"]["seconds"] > 0.5 * plain["cost"]["seconds"]  # as if it had trained
+    assert scaled["cost"]["peak_bytes"] is None  # not measured: it didn't train
     measure(replace(ONE, method="deep_ensemble"), tmp_path)
     assert [k["member"] for k in trained] == [1, 2, 3, 4]
     alone = measure(replace(ONE, method="temperature_scaling"))
@@ -107,6 +112,26 @@ def test_results_of_other_settings_are_not_mixed(tmp_path):
     run([ONE], tmp_path, jobs=1)
     with pytest.raises(ValueError, match="of other settings.*choose another folder"):
         run([replace(ONE, lr=0.7)], tmp_path, jobs=1)
+
+
+def test_results_of_a_method_with_other_settings_are_not_mixed(tmp_path, monkeypatch):
+    run([ONE], tmp_path, jobs=1)
+    monkeypatch.setitem(bench.METHODS, "standard", ImplicitBiasVI())
+    with pytest.raises(ValueError, match="of other settings.*with Standard"):
+        run([ONE], tmp_path, jobs=1)
+
+
+def test_descriptions_are_the_same_in_every_process():
+    assert described(ImplicitBiasVI(tacit.first_and_last)) == (
+        "ImplicitBiasVI(where=first_and_last, rank=None, samples=1, draws=1, calibrated=True)"
+    )
+    method = ImplicitBiasVI(partial(tacit.every_layer, scale=0.25))
+    assert "where=every_layer(scale=0.25)" in described(method)
+
+
+def test_a_width_is_for_networks_that_have_one():
+    assert replace(ONE, width=8).width is None
+    assert Cell("cifar10", "standard", width=8).width == 8
 
 
 def test_a_cell_that_fails_doesnt_end_the_others(tmp_path, monkeypatch):

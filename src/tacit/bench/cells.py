@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from functools import partial
+from inspect import signature
 from itertools import product
 from typing import Any, TypeVar
 
@@ -97,6 +99,11 @@ class Cell:
         for name in ("width", "train_size", "test_size", "corrupted_size"):
             if getattr(self, name) is not None:
                 _checks.positive_integer(name, getattr(self, name))
+        if (
+            self.width is not None
+            and "width" not in signature(problem_of(self).make_net).parameters
+        ):
+            object.__setattr__(self, "width", None)  # these networks have none
         if self.lr is None:
             object.__setattr__(self, "lr", problem_of(self).lr[self.parametrization])
         _checks.positive_number("lr", self.lr)
@@ -134,6 +141,21 @@ def method_of(cell: Cell) -> Method:
     return _named("method", cell.method, METHODS, Method)  # type: ignore[type-abstract]
 
 
+def described(method: Method) -> str:
+    """Return a method with its settings, the same text in every process."""
+    if not is_dataclass(method):
+        return repr(method)
+    settings = (f"{f.name}={_text(getattr(method, f.name))}" for f in fields(method))
+    return f"{type(method).__name__}({', '.join(settings)})"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, partial):
+        keywords = (f"{name}={_text(v)}" for name, v in value.keywords.items())
+        return f"{_text(value.func)}({', '.join([*map(_text, value.args), *keywords])})"
+    return value.__name__ if callable(value) and hasattr(value, "__name__") else repr(value)
+
+
 Thing = TypeVar("Thing")
 
 
@@ -157,7 +179,7 @@ def grid(
     seeds: int = 5,
     **settings: Any,
 ) -> list[Cell]:
-    """Return all cells, the first seed of everything before the second.
+    """Return all cells, the first seed of everything before the second, each once.
 
     Args:
         data: Names of problems.
@@ -171,5 +193,6 @@ def grid(
         ['digits-sp-standard-0', 'digits-sp-standard-1']
     """
     _checks.positive_integer("seeds", seeds)
-    rows = product(range(seeds), data, parametrizations, methods)
-    return [Cell(d, m, p, seed, **settings) for seed, d, p, m in rows]
+    # Methods before data: at first one for each network, which the next ones may then share.
+    rows = product(range(seeds), methods, data, parametrizations)
+    return list(dict.fromkeys(Cell(d, m, p, seed, **settings) for seed, m, d, p in rows))

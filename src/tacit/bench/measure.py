@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
-from torch import nn
 
-from tacit import _checks, _files
+from tacit import _checks
 from tacit._provenance import provenance
 from tacit.batches import Batches
-from tacit.bench.cells import PARAMETRIZATIONS, Cell, method_of, problem_of
+from tacit.bench.cells import PARAMETRIZATIONS, Cell, described, method_of, problem_of
 from tacit.data import Images
 from tacit.likelihood import Categorical
 from tacit.methods.base import Task
+from tacit.methods.kept import Kept
 from tacit.metrics import auroc, fpr95
 from tacit.prediction import collect, collect_each, functions_of
 from tacit.predictive import Averaging
@@ -26,65 +26,34 @@ from tacit.predictor import Predictor
 BATCH = 256  # examples at a time in predictions
 
 
-@dataclass(frozen=True)
-class SharedTask(Task):
-    """A task whose plain networks are kept as files, for all methods that begin with them.
-
-    Args:
-        folder: Where; one for each task, None to keep nothing.
-        took: Seconds that the networks took which were found there.
-    """
-
-    folder: Path | None = None
-    took: list[float] | None = None
-
-    def trained(self, member: int = 0) -> nn.Module:
-        """Return a plain network that is trained, from its file if there is one."""
-        if self.folder is None:
-            return super().trained(member)
-        path = self.folder / f"{member}.safetensors"
-        net = self.net(member)
-        if path.exists():
-            header, tensors = _files.read(path, "tacit_bench", "tacit bench")
-            _files.check_fits(path, net.state_dict(), tensors)
-            net.load_state_dict(tensors)
-            assert self.took is not None
-            self.took.append(header["seconds"])
-            return net
-        seconds = sum(self.fit(net, member=member)["seconds"])
-        self.folder.mkdir(parents=True, exist_ok=True)
-        _files.write(path, "tacit_bench", {"seconds": seconds}, net.state_dict())
-        return net
-
-    @property
-    def spared(self) -> float:
-        """Seconds of training that were spared because the network was there already."""
-        return sum(self.took or [])
-
-
-def measure(cell: Cell, networks: str | Path | None = None) -> dict[str, Any]:
+def measure(
+    cell: Cell, networks: str | Path | None = None, made_by: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Train and evaluate a cell; return its settings and numbers, as plain data.
 
     Args:
         cell: What to do.
         networks: Folder to keep plain networks in, and to take them from.
+        made_by: What makes the result: versions and commit, now if left out.
     """
+    made_by = provenance() if made_by is None else made_by
     problem = problem_of(cell)
     data = problem.load()
     sizes = {} if cell.width is None else {"width": cell.width}
-    task = SharedTask(
+    task = Task(
         lambda: problem.make_net(**sizes),
         data.train[: cell.train_size], data.validation, Categorical(),
         PARAMETRIZATIONS[cell.parametrization](), cell.seed,
         {"epochs": cell.epochs, "lr": cell.lr, "batch_size": cell.batch_size, "progress": False},
-        None if networks is None else Path(networks) / cell.network, [],
+        None if networks is None else Kept(Path(networks) / cell.network),
     )  # fmt: skip
     predictor = method_of(cell).fit_task(task)
     assert predictor.cost is not None
     return {
         "cell": asdict(cell),
-        "method": repr(method_of(cell)),
-        **provenance(),
+        "method": described(method_of(cell)),
+        **made_by,
+        "threads": torch.get_num_threads(),
         "cost": {name: _checks.finite_or_none(v) for name, v in asdict(predictor.cost).items()},
         **scores(predictor, cell, data.test[: cell.test_size]),
     }
@@ -125,9 +94,10 @@ def scores(predictor: Predictor, cell: Cell, test: Images) -> dict[str, Any]:
 
 
 def averaged(likelihood: Categorical, averaging: Averaging) -> Categorical:
-    """Return the same likelihood with another way to combine functions."""
+    """Return the likelihood with a way to combine functions, at temperature 1: fair to each."""
     copied = copy.deepcopy(likelihood)
     copied.averaging = averaging
+    copied.set_temperature(torch.ones(()))
     return copied
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tacit import _files
-from tacit.bench.cells import Cell
+from tacit._provenance import provenance
+from tacit.bench.cells import Cell, described, method_of
 from tacit.bench.measure import measure
 
 
@@ -52,14 +53,15 @@ def run(
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     missing = [cell for cell in cells if not finished(cell, out)]
-    networks = str((out / "networks").resolve())
+    networks = str((out / "networks").resolve()) if backend == "loky" else None
+    made_by = provenance()  # now: the code may change while its processes run
     failed = []
     with _connected(backend, address), joblib.parallel_config(backend, n_jobs=jobs):
         parallel = joblib.Parallel(
             return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs"
         )
         for cell, result, problem in parallel(
-            joblib.delayed(_attempt)(cell, networks, str(Path.cwd())) for cell in missing
+            joblib.delayed(_attempt)(cell, networks, made_by, str(Path.cwd())) for cell in missing
         ):
             if result is None:
                 failed.append(cell)
@@ -84,10 +86,11 @@ def finished(cell: Cell, out: Path) -> bool:
     path = path_of(cell, out)
     if not path.exists():
         return False
-    known = read(path)["cell"]
-    if known != cell:
+    known = read(path)
+    if (known["cell"], known["method"]) != (cell, described(method_of(cell))):
         raise ValueError(
-            f"{path} is of other settings, {known}; choose another folder or delete it."
+            f"{path} is of other settings, {known['cell']} with {known['method']}; choose another "
+            "folder or delete it."
         )
     return True
 
@@ -118,13 +121,13 @@ def results(out: str | Path) -> list[dict[str, Any]]:
 
 
 def _attempt(
-    cell: Cell, networks: str, here: str
+    cell: Cell, networks: str | None, made_by: dict[str, Any], here: str
 ) -> tuple[Cell, dict[str, Any] | None, str | None]:
     if here not in sys.path:  # a problem of the user's own may be there
         sys.path.insert(0, here)
     try:
-        return cell, measure(cell, networks), None
-    except Exception:  # told when all others are done: they may go well
+        return cell, measure(cell, networks, made_by), None
+    except Exception:  # the others may go well
         return cell, None, traceback.format_exc()
 
 

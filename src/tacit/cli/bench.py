@@ -102,11 +102,12 @@ def _run(arguments: argparse.Namespace) -> int:
             sys.stderr.write(problem)
         sys.stdout.flush()
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that workers end too
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that workers end too
     failed = run(
         cells, arguments.out, jobs=arguments.jobs, backend=arguments.backend,
         address=arguments.address, done=done,
     )  # fmt: skip
+    signal.signal(signal.SIGTERM, before)
     return 3 if failed else 0
 
 

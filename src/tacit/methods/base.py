@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 from tacit.likelihood import Categorical, Likelihood
+from tacit.methods.kept import Kept
 from tacit.methods.memory import peak_memory
 from tacit.parametrization import Parametrization
 from tacit.predictor import Cost, Predictor
@@ -32,6 +34,7 @@ class Task:
         parametrization: How weights start and learning rates scale; None leaves weights as made.
         seed: Of everything random.
         settings: Further arguments of `tacit.fit`: epochs, lr and others.
+        kept: Plain networks of this task that are trained already, if any are kept.
     """
 
     make_net: Callable[[], nn.Module]
@@ -41,6 +44,7 @@ class Task:
     parametrization: Parametrization | None
     seed: int
     settings: Mapping[str, Any]
+    kept: Kept | None = None
 
     def net(self, member: int = 0) -> nn.Module:
         """Return a new network, the same each time.
@@ -66,9 +70,6 @@ class Task:
             model: A plain network, or a variational model with its likelihood.
             member: Of several, each with an order of the data of its own.
             **changes: Arguments of `tacit.fit` that are not those of the task.
-
-        Raises:
-            KeyboardInterrupt: If it was stopped by a signal: half a training is no result.
         """
         arguments = {**self.settings, "seed": self.seed * 1009 + member, **changes}
         # After each epoch only where something looks at it: for small networks it takes long.
@@ -76,10 +77,7 @@ class Task:
         validation = self.validation if watched else None
         if getattr(model, "likelihood", None) is None:
             arguments |= {"likelihood": self.likelihood, "parametrization": self.parametrization}
-        history = fit(model, self.train, validation, **arguments)
-        if history.stopped == "interrupted":
-            raise KeyboardInterrupt
-        return history
+        return fit(model, self.train, validation, **arguments)
 
     def trained(self, member: int = 0) -> nn.Module:
         """Return a plain network that is trained: where several methods begin.
@@ -88,13 +86,11 @@ class Task:
             member: Of several, each with weights and an order of the data of its own.
         """
         net = self.net(member)
-        self.fit(net, member=member)
+        if self.kept is None:
+            self.fit(net, member=member)
+        elif not self.kept.load(net, member):
+            self.kept.save(net, member, sum(self.fit(net, member=member)["seconds"]))
         return net
-
-    @property
-    def spared(self) -> float:
-        """Seconds of training that were spared because the network was there already."""
-        return 0.0
 
 
 class Method(ABC):
@@ -149,9 +145,11 @@ class Method(ABC):
         with torch.random.fork_rng(), peak_memory() as peak:
             torch.manual_seed(task.seed)
             predictor = self.learn(task)
-        seconds = time.perf_counter() - start + task.spared
+        seconds, most = time.perf_counter() - start, peak()
+        if task.kept is not None and task.kept.spared:
+            seconds, most = seconds + task.kept.spared, math.nan  # as if it had trained them all
         kept = sum(t.numel() for t in predictor.state_dict().values())
-        predictor.cost = Cost(kept, seconds, peak())
+        predictor.cost = Cost(kept, seconds, most)
         return predictor.eval()
 
     @property

@@ -39,6 +39,7 @@ class MeanFieldVI(Method):
 
     def __post_init__(self) -> None:
         _checks.positive_integer("MeanFieldVI(samples)", self.samples)
+        _checks.positive_integer("MeanFieldVI(draws)", self.draws)
         _checks.positive_number("MeanFieldVI(scale)", self.scale)
 
     def learn(self, task: Task) -> Sampled:
@@ -48,7 +49,7 @@ class MeanFieldVI(Method):
         )  # fmt: skip
         prior = unit_prior(model)
         weights = sum(d.dense_mean().numel() for d in prior.distributions.values())
-        objective = ELBO(prior, self.weight or 1 / weights)
+        objective = ELBO(prior, 1 / weights if self.weight is None else self.weight)
         task.fit(model, samples=self.samples, draws=self.draws, objective=objective)
         if isinstance(task.likelihood, Categorical | Bernoulli):
             task.likelihood.averaging = "logits"

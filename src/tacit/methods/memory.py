@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -30,8 +32,17 @@ def peak_memory() -> Iterator[Callable[[], float]]:
     except OSError:
         yield lambda: math.nan
         return
+    _give_back()
     at_first = _kilobytes("VmRSS")
     yield lambda: 1024.0 * max(0, _kilobytes("VmHWM") - at_first)
+
+
+def _give_back() -> None:
+    """Give freed memory back to the system, so that it isn't used again unnoticed."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    if trim is not None:
+        trim(0)
 
 
 def _kilobytes(name: str) -> int:
