@@ -113,7 +113,9 @@ def every_layer(module: nn.Module, rank: int = RANK, scale: float = SCALE) -> Ch
     """Return low-rank covariances for all layers with a weight matrix: what `where=None` means.
 
     At half the usual scale, since each layer adds its noise to that of the others. Norm layers,
-    embeddings and what is tied to them are left as they are.
+    embeddings and what is tied to them are left as they are. The factors have `rank` times as many
+    numbers as the weights: for a large network take a smaller rank and more draws, or
+    `first_and_last`.
 
     Args:
         module: The module whose layers are chosen.

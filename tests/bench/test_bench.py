@@ -17,7 +17,7 @@ from tacit import bench
 from tacit.bench import Cell, grid, measure, results, run
 from tacit.bench.cells import described
 from tacit.bench.summary import estimate, p_value, within
-from tacit.methods import ImplicitBiasVI, Task
+from tacit.methods import ImplicitBiasVI, Method, Task
 
 TINY = {"epochs": 4, "batch_size": 32, "train_size": 320, "test_size": 20, "samples": 2}
 ONE = Cell("digits", "standard", **TINY)
@@ -110,8 +110,11 @@ def test_a_stopped_grid_goes_on(tmp_path):
 
 def test_results_of_other_settings_are_not_mixed(tmp_path):
     run([ONE], tmp_path, jobs=1)
-    with pytest.raises(ValueError, match="of other settings.*choose another folder"):
+    with pytest.raises(ValueError, match=r"other settings .*compared with \(lr\); choose another"):
         run([replace(ONE, lr=0.7)], tmp_path, jobs=1)
+    with pytest.raises(ValueError, match=r"other settings .*\(epochs, train_size\)"):
+        run([replace(ONE, method="swag", epochs=9, train_size=None)], tmp_path, jobs=1)
+    assert [path.name for path in tmp_path.glob("*.json")] == [f"{ONE.name}.json"]
 
 
 def test_results_of_a_method_with_other_settings_are_not_mixed(tmp_path, monkeypatch):
@@ -135,15 +138,49 @@ def test_a_width_is_for_networks_that_have_one():
 
 
 def test_a_cell_that_fails_doesnt_end_the_others(tmp_path, monkeypatch):
-    broken = replace(ONE, lr=1e9)  # the loss becomes NaN
+    class Broken(Method):
+        def learn(self, task):
+            raise ArithmeticError("on purpose")
+
+    monkeypatch.setitem(bench.METHODS, "swag", Broken())
     told = {}
-    failed = run(
-        [broken, replace(ONE, seed=1)], tmp_path, jobs=1, done=lambda c, why: told.update({c: why})
-    )
+    broken = replace(ONE, method="swag")
+    failed = run([broken, ONE], tmp_path, jobs=1, done=lambda c, why: told.update({c: why}))
     assert failed == [broken]
-    assert "lower learning rate" in told[broken] or "lr" in told[broken]
-    assert told[replace(ONE, seed=1)] is None
+    assert "ArithmeticError: on purpose" in told[broken]
+    assert told[ONE] is None
     assert len(results(tmp_path)) == 1
+    assert "on purpose" in (tmp_path / "digits-sp-swag-0.failed.txt").read_text()
+    text = bench.write(results(tmp_path), tmp_path, "One failed")[1].read_text()
+    assert "failed, and are missing below: digits-sp-swag-0." in text
+    monkeypatch.undo()
+    assert run([broken], tmp_path, jobs=1) == []
+    assert not list(tmp_path.glob("*.failed.txt"))
+
+
+def test_a_process_that_the_system_ends(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import os\n"
+        "from tacit.methods import Method\n"
+        "class Ends(Method):\n"
+        "    def learn(self, task):\n"
+        "        os._exit(9)\n"
+        "ends = Ends()\n"
+    )
+    code = (
+        "from tacit.bench import grid, run\n"
+        f"cells = grid(['digits'], ['standard', 'mine:ends'], ['sp'], 1, **{TINY})\n"
+        "run(cells, 'out', jobs=2)\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "ended by the system, perhaps for want of memory" in found.stderr
+
+
+def test_threads_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="threads would share their random numbers"):
+        run([ONE], tmp_path, backend="threading")
 
 
 def test_files_that_are_no_results(tmp_path):
@@ -198,6 +235,11 @@ def test_on_a_dask_cluster(tmp_path):
         n_workers=2, threads_per_worker=1, dashboard_address=None
     ) as cluster:
         run(cells, tmp_path / "dask", backend="dask", address=cluster.scheduler_address)
+    with (
+        distributed.LocalCluster(1, threads_per_worker=2, dashboard_address=None) as threads,
+        pytest.raises(ValueError, match="start the workers with --nthreads 1"),
+    ):
+        run(cells, tmp_path / "threads", backend="dask", address=threads.scheduler_address)
     run(cells, tmp_path / "here", jobs=2)  # one thread each, as the workers of the cluster
     assert len(results(tmp_path / "dask")) == 4
     for path in (tmp_path / "here").glob("*.json"):
@@ -246,6 +288,7 @@ def fake(method, seed, nll):
         "test": three,
         "corrupted": {"fog": three, "shear": {**three, "nll": 3 * nll}},
         "foreign": {"quickdraw": {"auroc": 1 - nll / 10}},
+        "averaging": {"probs": three, "logits": {**three, "nll": 2 * nll}},
         "cost": {"seconds": 10.0 * nll, "parameters": 1000, "peak_bytes": None},
     }
 
@@ -284,6 +327,8 @@ def test_the_report(tmp_path):
     page = paths[0].read_text()
     assert page.count("<img") == 5
     assert "3 seeds" in page
+    assert "| method | seeds | error, % |" in text
+    assert "| method | probs | logits |" in text
 
 
 def test_the_report_of_what_there_is(tmp_path):

@@ -131,6 +131,22 @@ class Cell:
         return cls(**given)
 
 
+def check_alike(cells: Iterable[Cell]) -> None:
+    """Raise ValueError unless cells of the same problem differ in method and seed only."""
+    known: dict[tuple[str, str], Cell] = {}
+    for cell in cells:
+        plain = replace(cell, method="standard", seed=0)
+        first = known.setdefault((cell.data, cell.parametrization), plain)
+        if plain != first:
+            names = [
+                f.name for f in fields(Cell) if getattr(plain, f.name) != getattr(first, f.name)
+            ]
+            raise ValueError(
+                f"{cell.name} has other settings than what it would be compared with "
+                f"({', '.join(names)}); choose another folder."
+            )
+
+
 def problem_of(cell: Cell) -> Problem:
     """Return the problem that a cell names."""
     return _named("data", cell.data, PROBLEMS, Problem)

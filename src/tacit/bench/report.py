@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.bench.cells import METHODS
+from tacit.bench.run import failures
 from tacit.bench.summary import QUANTITIES, REFERENCE, Estimate, Quantity, Row, summarize
 from tacit.plots import plot_comparison, plot_cost, plot_heat
 from tacit.report import Page
@@ -16,21 +17,28 @@ SIGNIFICANT = 0.05
 MARKS = {True: " ↑", False: " ↓"}  # significantly better or worse than the reference
 
 
-def report(results: Sequence[Mapping[str, Any]], title: str = "Methods compared") -> Page:
+def report(
+    results: Sequence[Mapping[str, Any]],
+    title: str = "Methods compared",
+    failed: Sequence[str] = (),
+) -> Page:
     """Return a page with tables and figures of results.
 
     Args:
         results: From `tacit.bench.results`.
         title: Of the page.
+        failed: Names of the cells that have no result because training failed.
     """
     order = [*METHODS, *(result["cell"].method for result in results)]
     rows = sorted(summarize(results), key=lambda row: order.index(row.method))
     page = Page(title)
     page.text(
         f"Means over seeds with their standard errors. ↑ and ↓: better and worse than {REFERENCE}, "
-        f"p < {SIGNIFICANT} in a two-sided t-test over the seeds that both have. For each test "
-        "there is no correction for how many are made."
+        f"p < {SIGNIFICANT} in a two-sided t-test over the seeds that both have, not corrected for "
+        "how many such tests there are."
     )
+    if failed:
+        page.text(f"Trainings that failed, and are missing below: {', '.join(failed)}.")
     for data, parametrization in dict.fromkeys((row.data, row.parametrization) for row in rows):
         own = [row for row in rows if (row.data, row.parametrization) == (data, parametrization)]
         cells = [
@@ -51,7 +59,12 @@ def report(results: Sequence[Mapping[str, Any]], title: str = "Methods compared"
 def _section(page: Page, rows: Sequence[Row]) -> None:
     clean = ("error", "nll", "ece", "aurc")
     page.text("On test images:")
-    page.table(*_table(rows, {name: QUANTITIES[name] for name in clean}))
+    header, lines = _table(rows, {name: QUANTITIES[name] for name in clean})
+    counts = [str(row.numbers["nll"].count) for row in rows]
+    page.table(
+        [header[0], "seeds", *header[1:]],
+        [[line[0], count, *line[1:]] for line, count in zip(lines, counts, strict=True)],
+    )
     page.figure(plot_comparison(_panels(rows, clean[:3])), "Test images: means and standard errors")
     corrupted = [n for n in QUANTITIES if n.startswith("corrupted_") and n in rows[0].numbers]
     if corrupted:
@@ -67,6 +80,10 @@ def _section(page: Page, rows: Sequence[Row]) -> None:
         page.text("How well the entropy tells other images from the test images (AUROC):")
         kinds = {name: Quantity(name.split("/")[1], less=False) for name in foreign}
         page.table(*_table(rows, kinds))
+    page.text("NLL on test images by what is averaged over functions, at temperature 1:")
+    ways = [name for name in rows[0].numbers if name.startswith("averaging/")]
+    titles = {name: name.split("/")[1].replace("_", "-") for name in ways}
+    page.table(*_table(rows, {name: Quantity(titles[name]) for name in ways}))
     page.text("What it takes:")
     page.table(*_table(rows, {name: QUANTITIES[name] for name in ("seconds", "parameters")}))
     plain = next((row for row in rows if row.method == "standard"), None)
@@ -98,7 +115,7 @@ def _settings(cells: Iterable[Any]) -> str:
             "corrupted_size",
             "samples",
         )
-        if (values := sorted({getattr(cell, name) for cell in known} - {None}))
+        if (values := {getattr(cell, name) for cell in known} - {None})
     ]
     return f"{len({cell.seed for cell in known})} seeds; {', '.join(parts)}."
 
@@ -148,5 +165,5 @@ def _heat(rows: Sequence[Row], quantity: str) -> dict[str, dict[str, float]]:
 
 def write(results: Sequence[Mapping[str, Any]], out: str | Path, title: str) -> list[Path]:
     """Write the page into a folder, as report.html and as report.md with its pictures."""
-    page = report(results, title)
+    page = report(results, title, failures(out))
     return [page.write(Path(out) / name) for name in ("report.html", "report.md")]

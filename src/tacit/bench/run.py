@@ -6,14 +6,17 @@ import json
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tacit import _files
 from tacit._provenance import provenance
-from tacit.bench.cells import Cell, described, method_of
+from tacit.bench.cells import Cell, check_alike, described, method_of
 from tacit.bench.measure import measure
+
+FAILED = ".failed.txt"  # the end of a file that says what went wrong
 
 
 def run(
@@ -34,7 +37,8 @@ def run(
         cells: What to run.
         out: Folder of results: NAME.json for each cell.
         jobs: How many at a time; -1 for as many as there are cores.
-        backend: Of joblib: "loky" for processes here, "dask", "ray", "threading" and others.
+        backend: Of joblib: "loky" for processes here, "dask", "ray" and others. Only here are plain
+            networks kept; a cluster has as many jobs as workers.
         address: Of the cluster's scheduler, where the backend needs one.
         done: Called after each cell, with what went wrong, if anything.
 
@@ -43,6 +47,7 @@ def run(
 
     Raises:
         ValueError: If the folder has results of other settings.
+        ChildProcessError: If the system ended a process.
     """
     try:
         import joblib
@@ -51,8 +56,9 @@ def run(
             "tacit bench: joblib is needed: pip install 'tacit-torch[bench]'"
         ) from None
     out = Path(out)
-    out.mkdir(parents=True, exist_ok=True)
+    check_alike([*cells, *(result["cell"] for result in _all(out))])
     missing = [cell for cell in cells if not finished(cell, out)]
+    out.mkdir(parents=True, exist_ok=True)
     networks = str((out / "networks").resolve()) if backend == "loky" else None
     made_by = provenance()  # now: the code may change while its processes run
     failed = []
@@ -60,15 +66,25 @@ def run(
         parallel = joblib.Parallel(
             return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs"
         )
-        for cell, result, problem in parallel(
+        attempts = parallel(
             joblib.delayed(_attempt)(cell, networks, made_by, str(Path.cwd())) for cell in missing
-        ):
-            if result is None:
-                failed.append(cell)
-            else:
-                _files.write_json(path_of(cell, out), result)
-            if done is not None:
-                done(cell, problem)
+        )
+        try:
+            for cell, result, problem in attempts:
+                note = out / f"{cell.name}{FAILED}"
+                if result is None:
+                    failed.append(cell)
+                    note.write_text(problem)
+                else:
+                    note.unlink(missing_ok=True)
+                    _files.write_json(path_of(cell, out), result)
+                if done is not None:
+                    done(cell, problem)
+        except BrokenProcessPool:
+            raise ChildProcessError(
+                "a process was ended by the system, perhaps for want of memory. What is done is "
+                "kept: start again with fewer jobs."
+            ) from None
     return failed
 
 
@@ -112,12 +128,22 @@ def results(out: str | Path) -> list[dict[str, Any]]:
     """Return all results of a folder.
 
     Raises:
-        ValueError: If there are none.
+        ValueError: If there are none, or if they can't be compared.
     """
-    found = [read(path) for path in sorted(Path(out).glob("*.json"))]
+    found = _all(Path(out))
     if not found:
         raise ValueError(f"{out}: there are no results of tacit bench.")
+    check_alike(result["cell"] for result in found)
     return found
+
+
+def failures(out: str | Path) -> list[str]:
+    """Return the names of the cells that failed."""
+    return sorted(path.name.removesuffix(FAILED) for path in Path(out).glob(f"*{FAILED}"))
+
+
+def _all(out: Path) -> list[dict[str, Any]]:
+    return [read(path) for path in sorted(out.glob("*.json"))]
 
 
 def _attempt(
@@ -134,10 +160,18 @@ def _attempt(
 @contextmanager
 def _connected(backend: str, address: str | None) -> Iterator[None]:
     """Connect to a cluster, where the backend is one."""
+    if backend == "threading":
+        raise ValueError("backend: trainings in threads would share their random numbers.")
     if backend == "dask":
         from distributed import Client
 
-        with Client(address):  # type: ignore[no-untyped-call]
+        settings = {"address": address} if address else {"threads_per_worker": 1}
+        with Client(**settings) as client:  # type: ignore[no-untyped-call]
+            if any(threads > 1 for threads in client.nthreads().values()):
+                raise ValueError(
+                    "backend: trainings in threads would share their random numbers; start the "
+                    "workers with --nthreads 1."
+                )
             yield
     elif backend == "ray":
         import ray

@@ -68,7 +68,8 @@ class Row:
         parametrization: "sp" or "mup".
         method: Name of the method.
         numbers: Estimates by name: those of `QUANTITIES`, `corrupted/NAME/error` (and nll, ece) for
-            each corruption, and `foreign/NAME/auroc` for each foreign set.
+            each corruption, `foreign/NAME/auroc` for each foreign set, and `averaging/WAY/nll` for
+            each way to combine functions.
     """
 
     data: str
@@ -87,6 +88,8 @@ def numbers_of(result: Mapping[str, Any]) -> dict[str, float]:
         found |= {f"corrupted/{kind}/{name}": three[name] for kind, three in each.items()}
     for kind, scores in result["foreign"].items():
         found[f"foreign/{kind}/auroc"] = _number(scores["auroc"])
+    for way, scores in result["averaging"].items():
+        found[f"averaging/{way}/nll"] = _number(scores["nll"])
     found["seconds"] = result["cost"]["seconds"]
     found["parameters"] = result["cost"]["parameters"]
     return found

@@ -41,12 +41,12 @@ def add_to(commands: Any) -> None:
         "--data",
         type=_names,
         required=True,
-        help=f"some of {', '.join(PROBLEMS)}; or module:name, of yours",
+        help=f"some of {', '.join(PROBLEMS)}, or module:name of yours",
     )
     runs.add_argument(
         "--methods",
         type=_names,
-        default=list(METHODS),
+        default=["all"],
         help=f"all, or some of {', '.join(METHODS)}",
     )
     runs.add_argument(
@@ -82,9 +82,8 @@ def _names(text: str) -> list[str]:
 def _run(arguments: argparse.Namespace) -> int:
     names = [name.replace("-", "_") for name in NUMBERS]
     settings = {name: getattr(arguments, name) for name in names}
-    cells = grid(
-        arguments.data, arguments.methods, arguments.parametrization, arguments.seeds, **settings
-    )
+    methods = list(METHODS) if arguments.methods == ["all"] else arguments.methods
+    cells = grid(arguments.data, methods, arguments.parametrization, arguments.seeds, **settings)
     missing = sum(not finished(cell, arguments.out) for cell in cells)
     sys.stdout.write(f"{len(cells)} trainings, {len(cells) - missing} done before\n")
     start, count = time.monotonic(), 0

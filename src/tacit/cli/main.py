@@ -35,6 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, TypeError) as error:
         sys.stderr.write(f"tacit: {error}\n")
         return 2
+    except ChildProcessError as error:
+        sys.stderr.write(f"tacit: {error}\n")
+        return 3
     except UserCodeError as failed:
         raise failed.error from None
     except KeyboardInterrupt:

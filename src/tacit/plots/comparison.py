@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -103,14 +104,15 @@ def colour(methods: Sequence[str], method: str) -> Any:
     """Return the colour of a method among others, the same in all figures of them."""
     from matplotlib import colormaps
 
-    return colormaps["tab10"](methods.index(method) % 10)
+    return colormaps["tab20"](methods.index(method) % 20)
 
 
 def _shade(table: Mapping[str, Mapping[str, float]], method: str, column: str) -> float:
     """Return where a number lies in its column's range, from 0 to 1."""
-    numbers = [row[column] for row in table.values()]
-    low, high = min(numbers), max(numbers)
-    return (table[method][column] - low) / (high - low) if high > low else 0.0
+    numbers = [row[column] for row in table.values() if math.isfinite(row[column])]
+    low, high = min(numbers, default=0.0), max(numbers, default=0.0)
+    place = (table[method][column] - low) / (high - low) if high > low else 0.0
+    return place if math.isfinite(place) else 1.0
 
 
 def _short(number: float) -> str:
