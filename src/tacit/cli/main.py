@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from tacit._load import UserCodeError
-from tacit.cli import bench, data, demo, doctor, mup
+from tacit.cli import bench, data, demo, doctor, mup, reproduce
 
-COMMANDS = (demo, doctor, mup, data, bench)
+COMMANDS = (demo, doctor, mup, data, bench, reproduce)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from tacit.covariance import LowRank
-from tacit.experiments.runner import run
+from tacit.experiments.runner import Scales, run
+from tacit.experiments.verdict import Verdict
 from tacit.moments import expected_squared_error, output_moments
 from tacit.theory import (
     Normal,
@@ -31,7 +32,18 @@ from tacit.theory import (
 )
 from tacit.variational import Variational, variational
 
-SMOKE = {"steps": 10, "decades": 2, "minimizers": 20}
+SCALES: Scales = {
+    "smoke": {"steps": 10, "decades": 2, "minimizers": 20},
+    "cpu": {},
+    "paper": {"decades": 5},
+}
+MINUTES = {"smoke": 0.1, "cpu": 0.3, "paper": 2}
+CLAIMS = (
+    "regression-limit",
+    "error-equals-variance-sgd",
+    "classification-max-margin",
+    "classification-collapse",
+)
 P, N = 8, 4  # parameters and examples
 
 
@@ -57,6 +69,59 @@ def compute(
         "distances": _distances(prior, X, X @ truth, minimizers),
         "margin": _margin(prior, X, labels, decades, lr),
     }
+
+
+def verdicts(results: dict[str, Any]) -> list[Verdict]:
+    """Return what the numbers say."""
+    path, margin = results["trajectory"], results["margin"]
+    apart = max(
+        abs(a - b)
+        for name in ("mean", "variance")
+        for a, b in zip(path[f"trained_{name}"], path[f"theory_{name}"], strict=True)
+    )
+    ways = [abs(value - path["limit_mean"][0]) for value in path["trained_mean"]]
+    left = ways[-1] / ways[0]
+    closest = results["distances"]["ours"] <= min(results["distances"]["others"])
+    both = results["error_and_variance"]
+    gap = max(
+        abs(error - variance) / variance
+        for error, variance in zip(both["error"], both["variance"], strict=True)
+    )
+    steps, direction = margin["step"], margin["direction"]
+    rates = [d * math.log(t) for d, t in zip(direction, steps, strict=True)]
+    long_enough = steps[-1] >= 1000
+    fallen = margin["variance"][-1] / margin["variance"][0]
+    return [
+        Verdict(
+            "regression-limit",
+            apart < 1e-10 and closest if left < 0.05 else None,
+            f"training and theory differ by {apart:.1e}; {left:.1%} of the way to the limit is "
+            f"left; no other of {len(results['distances']['others'])} minimisers is closer to the "
+            f"prior: {closest}",
+            "rounding in double precision, 1e-10; and at most 5 % of the way left to tell",
+        ),
+        Verdict(
+            "error-equals-variance-sgd",
+            gap < 1e-8,
+            f"error and variance differ by {gap:.1e} of the variance, at most",
+            "rounding in double precision, 1e-8 of numbers that get small",
+        ),
+        Verdict(
+            "classification-max-margin",
+            direction[-1] < direction[0] and rates[-1] < 2 * rates[0] if long_enough else None,
+            f"distance of the mean's direction to the maximum margin's: {direction[0]:.3f} after "
+            f"{steps[0]:.0f} steps, {direction[-1]:.3f} after {steps[-1]:.0f}; times log t "
+            f"{rates[0]:.2f} and {rates[-1]:.2f}",
+            "it falls, and times log t doesn't grow to twice its value: the rate is 1 / log t",
+        ),
+        Verdict(
+            "classification-collapse",
+            fallen < 0.1 and margin["null"][-1] < 1e-10 if long_enough else None,
+            f"variance at the support vectors falls to {fallen:.3f} of what it was after "
+            f"{steps[0]:.0f} steps; the null space's factor moves by {margin['null'][-1]:.1e}",
+            "a tenth of the variance is left at most; the null space moves by rounding only, 1e-10",
+        ),
+    ]
 
 
 def linear_model(rank: int) -> Variational:

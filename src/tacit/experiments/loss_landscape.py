@@ -20,11 +20,14 @@ from torch import nn
 
 from tacit.covariance import FullRank
 from tacit.experiments.linear_theory import descend, squared_error
-from tacit.experiments.runner import run
+from tacit.experiments.runner import Scales, run
+from tacit.experiments.verdict import Verdict
 from tacit.theory import Normal, regression
 from tacit.variational import variational
 
-SMOKE = {"steps": 4}
+SCALES: Scales = {"smoke": {"steps": 4}, "cpu": {}, "paper": {}}
+MINUTES = {"smoke": 0.1, "cpu": 0.1, "paper": 0.1}
+CLAIMS = ("regression-limit",)
 X, Y = torch.tensor([[1.0, 0.6]], dtype=torch.float64), torch.tensor([1.2], dtype=torch.float64)
 STARTS = ((-1.0, 1.5), (-1.2, -0.6), (0.6, -1.4), (1.8, 1.6))
 PRIOR = Normal(torch.tensor([-0.4, -0.6]), torch.tensor([[0.45, 0.1], [-0.15, 0.4]]))
@@ -54,6 +57,27 @@ def compute(steps: int = 40, lr: float = 0.15) -> dict[str, Any]:
         "limit": _plain(regression.limit(X, Y, PRIOR)),
         "others": [_plain(q) for q in others],
     }
+
+
+def verdicts(results: dict[str, Any]) -> list[Verdict]:
+    """Return what the numbers say."""
+    pairs = [
+        (torch.tensor(results["distributions"][-1][name]), torch.tensor(results["limit"][name]))
+        for name in ("mean", "factor")
+    ]
+    left = max((last - end).abs().max().item() for last, end in pairs)
+    begin = max(
+        (torch.tensor(results["distributions"][0][name]) - end).abs().max().item()
+        for name, (_, end) in zip(("mean", "factor"), pairs, strict=True)
+    )
+    return [
+        Verdict(
+            "regression-limit",
+            left < 1e-3 * begin if len(results["distributions"]) > 30 else None,
+            f"in two dimensions, mean and factor end {left:.1e} from the limit, from {begin:.2f}",
+            "a thousandth of the way is left at most",
+        )
+    ]
 
 
 def _plain(q: Normal) -> dict[str, Any]:

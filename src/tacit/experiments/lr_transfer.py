@@ -20,14 +20,21 @@ from torch import nn
 
 from tacit.covariance import LowRank
 from tacit.data import digits
-from tacit.experiments.runner import run
+from tacit.experiments.runner import Scales, run
+from tacit.experiments.verdict import Verdict
 from tacit.parametrization import MaximalUpdate, Parametrization, Standard
 from tacit.plots import plot_learning_rates
 from tacit.scaling import initialize
 from tacit.transfer import transfer_learning_rate
 from tacit.variational import variational
 
-SMOKE = {"widths": (16, 32), "powers": (-6, -4), "steps": 3, "seeds": 1}
+SCALES: Scales = {
+    "smoke": {"widths": (16, 32), "powers": (-6, -4), "steps": 3, "seeds": 1},
+    "cpu": {},
+    "paper": {"widths": (128, 256, 512, 1024, 2048)},
+}
+MINUTES = {"smoke": 0.1, "cpu": 8, "paper": 120}
+CLAIMS = ("lr-transfer",)
 TITLES = {"sp": "standard parametrization", "mup": "muP"}
 
 
@@ -76,6 +83,24 @@ def compute(
         )
         results[name] = found.to_dict()
     return results
+
+
+def verdicts(results: dict[str, Any]) -> list[Verdict]:
+    """Return what the numbers say."""
+    largest = max(results["mup"]["best"], key=int)
+    losses = {name: found["excess"][largest] for name, found in results.items()}
+    decided = all(len(found["best"]) > 2 for found in results.values())
+    good = results["mup"]["transferred"] and not results["sp"]["transferred"]
+    return [
+        Verdict(
+            "lr-transfer",
+            good if decided else None,
+            f"at width {largest} the rate of the smallest width costs "
+            + ", ".join(f"{TITLES[name]} {excess:.0%}" for name, excess in losses.items())
+            + " of the best loss there",
+            f"{results['mup']['tolerance']:.0%} at most at every width under muP, more under SP",
+        )
+    ]
 
 
 def draw(results: dict[str, Any], folder: Path) -> None:

@@ -8,45 +8,55 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
+from tacit import _files
 from tacit._provenance import provenance
+
+Scales: TypeAlias = dict[str, dict[str, Any]]
+"""Names of scales -> arguments of `compute` that are not its defaults."""
 
 
 def run(experiment: ModuleType, arguments: Sequence[str] | None = None) -> None:
     """Run an experiment from the command line.
 
     Args:
-        experiment: A module with `compute`, whose arguments all have defaults, `draw`, and `SMOKE`,
-            the arguments of a run of seconds.
+        experiment: A module with `compute`, whose arguments all have defaults, `draw`, `verdicts`,
+            and `SCALES`: "smoke", a run of seconds, "cpu" and "paper".
         arguments: Of the command line; those of the process if left out.
     """
     name = Path(str(experiment.__file__)).stem  # run as a program its name is __main__
     parser = argparse.ArgumentParser(description=(experiment.__doc__ or name).splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("results") / name)
-    parser.add_argument("--smoke", action="store_true", help="a run of seconds: does it work?")
+    parser.add_argument("--scale", choices=list(experiment.SCALES), default="cpu")
     parser.add_argument("--draw", action="store_true", help="draw again from the saved numbers")
     parsed = parser.parse_args(arguments)
     if parsed.draw:
-        saved = json.loads((parsed.out / "results.json").read_text())
-        experiment.draw(saved["results"], parsed.out)
-        return
-    settings = _settings(experiment.compute, experiment.SMOKE if parsed.smoke else {})
-    saved = save(parsed.out, settings, experiment.compute(**settings))
-    experiment.draw(saved["results"], parsed.out)
+        experiment.draw(read(parsed.out)["results"], parsed.out)
+    else:
+        perform(experiment, parsed.scale, parsed.out)
 
 
-def save(folder: Path, settings: Mapping[str, Any], results: Any) -> dict[str, Any]:
-    """Write results.json into a folder and return what it holds."""
+def perform(experiment: ModuleType, scale: str, folder: Path) -> dict[str, Any]:
+    """Compute, write results.json into a folder, draw its figures; return what the file holds."""
+    settings = _settings(experiment.compute, experiment.SCALES[scale])
+    made_by = provenance()  # now: the code may change while it runs
     saved = {
-        "arguments": dict(settings),
-        **provenance(),
-        "results": results,
+        "arguments": settings,
+        "scale": scale,
+        **made_by,
+        "results": experiment.compute(**settings),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(saved, indent=1, allow_nan=False)
-    (folder / "results.json").write_text(text + "\n")
-    loaded: dict[str, Any] = json.loads(text)
+    _files.write_json(folder / "results.json", saved)
+    loaded = read(folder)
+    experiment.draw(loaded["results"], folder)
+    return loaded
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """Return the saved results of a folder."""
+    loaded: dict[str, Any] = json.loads((folder / "results.json").read_text())
     return loaded
 
 

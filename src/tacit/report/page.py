@@ -60,7 +60,11 @@ class Page:
         """Add a matplotlib figure; the caption is also what a screen reader says."""
         stream = io.BytesIO()
         figure.savefig(stream, format="png", dpi=144)
-        self._parts.append(_Figure(stream.getvalue(), caption))
+        self.picture(stream.getvalue(), caption)
+
+    def picture(self, png: bytes, caption: str) -> None:
+        """Add a picture that is there already, as PNG."""
+        self._parts.append(_Figure(png, caption))
 
     def render(self) -> str:
         """Return the page as HTML."""

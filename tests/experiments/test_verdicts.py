@@ -1,0 +1,60 @@
+import copy
+import json
+from pathlib import Path
+
+import pytest
+
+from tacit.experiments import coordinate_check, linear_theory, loss_landscape, lr_transfer
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+def saved(name):
+    return json.loads((RESULTS / name / "results.json").read_text())["results"]
+
+
+def states(module, results):
+    return [verdict.holds for verdict in module.verdicts(results)]
+
+
+def test_linear_theory_can_fail():
+    results = saved("linear_theory")
+    assert states(linear_theory, results) == [True] * 4
+    worse = copy.deepcopy(results)
+    worse["trajectory"]["trained_mean"][50] += 1e-3
+    worse["error_and_variance"]["error"][50] *= 1.01
+    worse["margin"]["direction"][-1] = 1.0
+    worse["margin"]["variance"][-1] = 1.0
+    assert states(linear_theory, worse) == [False] * 4
+    closer = copy.deepcopy(results)
+    closer["distances"]["others"][3] = 0.1
+    assert states(linear_theory, closer)[0] is False
+
+
+def test_short_runs_decide_nothing_that_takes_long():
+    results = linear_theory.compute(**linear_theory.SCALES["smoke"])
+    assert states(linear_theory, results) == [None, True, None, None]
+    assert states(loss_landscape, loss_landscape.compute(steps=4)) == [None]
+
+
+def test_the_landscape_can_fail():
+    results = saved("loss_landscape")
+    results["distributions"][-1]["mean"][0] += 0.1
+    assert states(loss_landscape, results) == [False]
+
+
+def test_the_coordinate_check_can_fail():
+    results = saved("coordinate_check")
+    results["deterministic_mup"]["slopes"]["0"]["mean"] = 0.5
+    assert states(coordinate_check, results)[0] is False
+    results = saved("coordinate_check")
+    for layer in results["variational_mup"]["slopes"].values():
+        layer["std"] = 0.1
+    assert states(coordinate_check, results) == [True, True]
+
+
+@pytest.mark.parametrize(("sp", "mup"), [(True, True), (False, False), (True, False)])
+def test_transfer_can_fail(sp, mup):
+    results = saved("lr_transfer")
+    results["sp"]["transferred"], results["mup"]["transferred"] = sp, mup
+    assert states(lr_transfer, results) == [False]
