@@ -90,7 +90,9 @@ def layers_of(module: nn.Module) -> Layers:
 def _as_mapping(where: Where, rank: int | None) -> Mapping[str, Covariance]:
     if isinstance(where, Mapping):
         if rank is not None:
-            raise ValueError("variational: rank= goes with a list of names; a dict says it itself.")
+            raise ValueError(
+                "variational: rank= goes with a list of names; a dict or function says it itself."
+            )
         for pattern, covariance in where.items():
             if not isinstance(pattern, str):
                 raise TypeError(f"where: expected the name of a layer, received {pattern!r}.")

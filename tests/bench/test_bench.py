@@ -14,7 +14,7 @@ from scipy import stats
 
 import tacit
 from tacit import bench
-from tacit.bench import Cell, grid, measure, results, run
+from tacit.bench import Cell, Problem, grid, measure, results, run
 from tacit.bench.cells import described
 from tacit.bench.summary import estimate, p_value, within
 from tacit.methods import ImplicitBiasVI, Method, Task
@@ -178,6 +178,26 @@ def test_a_process_that_the_system_ends(tmp_path):
     assert "ended by the system, perhaps for want of memory" in found.stderr
 
 
+def test_a_problem_that_cant_be():
+    with pytest.raises(ValueError, match=r"Problem\(kind\): expected None or one of .*mnist"):
+        Problem(tacit.data.digits, tacit.models.LeNet5, {"sp": 0.1}, "stripes")
+
+
+def test_images_that_cant_be_corrupted_are_found_before_training(monkeypatch):
+    def small():
+        return [tacit.data.Images(torch.zeros(9, 1, 8, 8, dtype=torch.uint8), torch.zeros(9))] * 3
+
+    monkeypatch.setitem(bench.PROBLEMS, "digits", replace(bench.PROBLEMS["digits"], load=small))
+    monkeypatch.setattr(Task, "fit", None)
+    with pytest.raises(ValueError, match="corrupt: expected square images of at least 28 x 28"):
+        measure(ONE)
+
+
+def test_jobs_that_cant_be(tmp_path):
+    with pytest.raises(ValueError, match="jobs: expected -1 or at least 1, received 0"):
+        run([ONE], tmp_path, jobs=0)
+
+
 def test_threads_are_refused(tmp_path):
     with pytest.raises(ValueError, match="threads would share their random numbers"):
         run([ONE], tmp_path, backend="threading")
@@ -288,7 +308,7 @@ def fake(method, seed, nll):
         "test": three,
         "corrupted": {"fog": three, "shear": {**three, "nll": 3 * nll}},
         "foreign": {"quickdraw": {"auroc": 1 - nll / 10}},
-        "averaging": {"probs": three, "logits": {**three, "nll": 2 * nll}},
+        "averaging": {"probs": three, "log_probs": {**three, "nll": 2 * nll}},
         "cost": {"seconds": 10.0 * nll, "parameters": 1000, "peak_bytes": None},
     }
 
@@ -328,7 +348,8 @@ def test_the_report(tmp_path):
     assert page.count("<img") == 5
     assert "3 seeds" in page
     assert "| method | seeds | error, % |" in text
-    assert "| method | probs | logits |" in text
+    assert "| method | log-probs | probs |" in text
+    assert "paired t-test" in text
 
 
 def test_the_report_of_what_there_is(tmp_path):
@@ -336,6 +357,8 @@ def test_the_report_of_what_there_is(tmp_path):
     text = bench.write(results(tmp_path), tmp_path, "One")[1].read_text()
     assert "| standard |" in text
     assert "nan" not in text
+    assert "t-test" not in text  # there is nothing to compare with
+    assert "1 seed;" in text
 
 
 def test_a_problem_and_a_method_of_your_own(tmp_path, monkeypatch):
@@ -343,8 +366,8 @@ def test_a_problem_and_a_method_of_your_own(tmp_path, monkeypatch):
         "from tacit import models\n"
         "from tacit.bench.problems import Problem, large_digits\n"
         "from tacit.methods import DeepEnsemble\n"
-        "problem = Problem(large_digits, models.LeNet5, {'sp': 0.01}, 'mnist')\n"
-        "two = DeepEnsemble(2)\n"
+        "problem = Problem(large_digits, models.LeNet5, {'sp': 0.01})\n"
+        "two, kind = DeepEnsemble(2), DeepEnsemble\n"
     )
     monkeypatch.chdir(tmp_path)
     cells = grid(["mine:problem"], ["standard", "mine:two"], ["sp"], seeds=1, **TINY)
@@ -353,7 +376,13 @@ def test_a_problem_and_a_method_of_your_own(tmp_path, monkeypatch):
     assert (tmp_path / "out" / "mine.problem-sp-mine.two-0.json").exists()
     text = bench.write(results(tmp_path / "out"), tmp_path / "out", "Mine")[1].read_text()
     assert "| mine:two |" in text
+    assert "Corrupted" not in text
+    assert not (tmp_path / "out" / "networks").exists()  # of data that may change
     with pytest.raises(TypeError, match="data: expected a Problem, mine:two is DeepEnsemble"):
         Cell("mine:two", "standard")
+    with pytest.raises(TypeError, match="method: expected a Method, mine:kind is .*; call it"):
+        Cell("digits", "mine:kind")
+    with pytest.raises(ValueError, match="lr: mine:problem has none for mup, only for sp"):
+        Cell("mine:problem", "standard", "mup")
     with pytest.raises(ValueError, match="method: there is no module 'yours' here"):
         Cell("digits", "yours:method")

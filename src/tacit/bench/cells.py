@@ -105,7 +105,13 @@ class Cell:
         ):
             object.__setattr__(self, "width", None)  # these networks have none
         if self.lr is None:
-            object.__setattr__(self, "lr", problem_of(self).lr[self.parametrization])
+            rates = problem_of(self).lr
+            if self.parametrization not in rates:
+                raise ValueError(
+                    f"lr: {self.data} has none for {self.parametrization}, only for "
+                    f"{', '.join(rates)}; give one."
+                )
+            object.__setattr__(self, "lr", rates[self.parametrization])
         _checks.positive_number("lr", self.lr)
 
     @property
@@ -184,7 +190,8 @@ def _named(option: str, name: str, known: Mapping[str, Thing], kind: type[Thing]
         )
     found = load(name, option)
     if not isinstance(found, kind):
-        raise TypeError(f"{option}: expected a {kind.__name__}, {name} is {found!r:.80}.")
+        hint = "; call it" if isinstance(found, type) else ""
+        raise TypeError(f"{option}: expected a {kind.__name__}, {name} is {found!r:.80}{hint}.")
     return found
 
 

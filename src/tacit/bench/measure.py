@@ -14,7 +14,8 @@ from tacit import _checks
 from tacit._provenance import provenance
 from tacit.batches import Batches
 from tacit.bench.cells import PARAMETRIZATIONS, Cell, described, method_of, problem_of
-from tacit.data import Images
+from tacit.bench.problems import PROBLEMS
+from tacit.data import Images, Splits
 from tacit.likelihood import Categorical
 from tacit.methods.base import Task
 from tacit.methods.kept import Kept
@@ -38,14 +39,20 @@ def measure(
     """
     made_by = provenance() if made_by is None else made_by
     problem = problem_of(cell)
-    data = problem.load()
+    data = Splits(*problem.load())
+    test = data.test[: cell.test_size]
+    for name in problem.corruptions[:1]:
+        problem.corrupted(name, test[:1])  # can such images be corrupted? Better now than later
+    # Not of a problem of the user's own: its data or network may have changed since.
+    known = cell.data in PROBLEMS and networks is not None
+    kept = Kept(Path(str(networks)) / cell.network) if known else None
     sizes = {} if cell.width is None else {"width": cell.width}
     task = Task(
         lambda: problem.make_net(**sizes),
         data.train[: cell.train_size], data.validation, Categorical(),
         PARAMETRIZATIONS[cell.parametrization](), cell.seed,
         {"epochs": cell.epochs, "lr": cell.lr, "batch_size": cell.batch_size, "progress": False},
-        None if networks is None else Kept(Path(networks) / cell.network),
+        kept,
     )  # fmt: skip
     predictor = method_of(cell).fit_task(task)
     assert predictor.cost is not None
@@ -55,7 +62,7 @@ def measure(
         **made_by,
         "threads": torch.get_num_threads(),
         "cost": {name: _checks.finite_or_none(v) for name, v in asdict(predictor.cost).items()},
-        **scores(predictor, cell, data.test[: cell.test_size]),
+        **scores(predictor, cell, test),
     }
 
 

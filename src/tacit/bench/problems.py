@@ -32,23 +32,31 @@ class Problem:
     """Data and a network.
 
     Args:
-        load: Returns the data, as `Images`.
+        load: Returns training, validation and test data, each as `tacit.data.Images`.
         make_net: Makes a network; takes `width` where its networks have one.
-        lr: Learning rates that serve a plain network, by parametrization.
-        kind: Whose corruptions and severities.
+        lr: Learning rates that serve a plain network, for "sp", "mup" or both.
+        kind: Whose corruptions and severities: "mnist", "cifar" or "tiny_imagenet"; None to do
+            without.
         foreign: Functions that return images of another kind, by name.
     """
 
     load: Callable[[], Splits]
     make_net: Callable[..., nn.Module]
     lr: Mapping[str, float]
-    kind: Kind
+    kind: Kind | None = None
     foreign: Mapping[str, Callable[[], Images]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.kind is not None and self.kind not in CORRUPTIONS:
+            raise ValueError(
+                f"Problem(kind): expected None or one of {', '.join(CORRUPTIONS)}; received "
+                f"{self.kind!r}."
+            )
 
     @property
     def corruptions(self) -> tuple[str, ...]:
         """Names of the corruptions to test with."""
-        return tuple(CORRUPTIONS[self.kind])
+        return () if self.kind is None else tuple(CORRUPTIONS[self.kind])
 
     def corrupted(self, name: str, images: Images) -> Images:
         """Return images with a corruption at its highest severity; MNIST-C's are the published."""

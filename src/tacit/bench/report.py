@@ -32,11 +32,12 @@ def report(
     order = [*METHODS, *(result["cell"].method for result in results)]
     rows = sorted(summarize(results), key=lambda row: order.index(row.method))
     page = Page(title)
-    page.text(
-        f"Means over seeds with their standard errors. ↑ and ↓: better and worse than {REFERENCE}, "
-        f"p < {SIGNIFICANT} in a two-sided t-test over the seeds that both have, not corrected for "
-        "how many such tests there are."
-    )
+    page.text("Means over seeds with their standard errors. sp and mup: parametrizations.")
+    if any(found.p is not None for row in rows for found in row.numbers.values()):
+        page.text(
+            f"↑ and ↓: better and worse than {REFERENCE}, p < {SIGNIFICANT} in a two-sided paired "
+            "t-test over the seeds that both have, not corrected for how many such tests there are."
+        )
     if failed:
         page.text(f"Trainings that failed, and are missing below: {', '.join(failed)}.")
     for data, parametrization in dict.fromkeys((row.data, row.parametrization) for row in rows):
@@ -73,15 +74,19 @@ def _section(page: Page, rows: Sequence[Row]) -> None:
         for name in ("error", "nll", "ece"):
             page.figure(
                 plot_heat(_heat(rows, name)),
-                f"Corrupted images: {QUANTITIES[name].title} of each corruption, dark is worse",
+                f"Corrupted images: {QUANTITIES[name].title} of each corruption; within a column "
+                "dark is worse",
             )
     foreign = [name for name in rows[0].numbers if name.startswith("foreign/")]
     if foreign:
         page.text("How well the entropy tells other images from the test images (AUROC):")
         kinds = {name: Quantity(name.split("/")[1], less=False) for name in foreign}
         page.table(*_table(rows, kinds))
-    page.text("NLL on test images by what is averaged over functions, at temperature 1:")
-    ways = [name for name in rows[0].numbers if name.startswith("averaging/")]
+    page.text(
+        "NLL on test images by what is averaged over functions, at temperature 1 (the mean of "
+        "logits gives the same probabilities as that of log-probabilities):"
+    )
+    ways = [f"averaging/{way}/nll" for way in ("log_probs", "probs")]
     titles = {name: name.split("/")[1].replace("_", "-") for name in ways}
     page.table(*_table(rows, {name: Quantity(titles[name]) for name in ways}))
     page.text("What it takes:")
@@ -117,7 +122,8 @@ def _settings(cells: Iterable[Any]) -> str:
         )
         if (values := {getattr(cell, name) for cell in known} - {None})
     ]
-    return f"{len({cell.seed for cell in known})} seeds; {', '.join(parts)}."
+    seeds = len({cell.seed for cell in known})
+    return f"{seeds} seed{'s' * (seeds > 1)}; {', '.join(parts)}."
 
 
 def _table(
@@ -137,7 +143,8 @@ def written(found: Estimate | None, quantity: Quantity) -> str:
     text = format(found.mean, quantity.format)
     if not math.isnan(found.error) and quantity.title != QUANTITIES["parameters"].title:
         text += f" ± {format(found.error, quantity.format)}"
-    if found.p is None or found.p >= SIGNIFICANT or found.difference is None:
+    compared = quantity.title not in (QUANTITIES[n].title for n in ("seconds", "parameters"))
+    if not compared or found.p is None or found.p >= SIGNIFICANT or found.difference is None:
         return text
     return text + MARKS[(found.difference < 0) == quantity.less]
 

@@ -49,6 +49,8 @@ def run(
         ValueError: If the folder has results of other settings.
         ChildProcessError: If the system ended a process.
     """
+    if isinstance(jobs, bool) or not isinstance(jobs, int) or (jobs < 1 and jobs != -1):
+        raise ValueError(f"jobs: expected -1 or at least 1, received {jobs!r}.")
     try:
         import joblib
     except ModuleNotFoundError:

@@ -30,11 +30,11 @@ QUANTITIES: dict[str, Quantity] = {
     "error": Quantity("error, %", ".2f"),
     "nll": Quantity("NLL"),
     "ece": Quantity("ECE", ".4f"),
-    "aurc": Quantity("AURC", ".4f"),
+    "aurc": Quantity("AURC (risk over coverage)", ".4f"),
     "corrupted_error": Quantity("error, %", ".2f"),
     "corrupted_nll": Quantity("NLL"),
     "corrupted_ece": Quantity("ECE"),
-    "seconds": Quantity("seconds", ".0f"),
+    "seconds": Quantity("seconds", ".3g"),
     "parameters": Quantity("numbers kept", ",.0f"),
 }
 

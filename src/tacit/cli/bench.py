@@ -93,10 +93,9 @@ def _run(arguments: argparse.Namespace) -> int:
         count += 1
         passed = time.monotonic() - start
         left = passed / count * (missing - count)
+        ahead = f"{left / 60:.0f} min" if left > 120 else f"{left:.0f} s"
         state = "failed" if problem else "done"
-        sys.stdout.write(
-            f"[{count}/{missing}] {cell.name} {state}, about {left / 60:.0f} min left\n"
-        )
+        sys.stdout.write(f"[{count}/{missing}] {cell.name} {state}, about {ahead} left\n")
         if problem:
             sys.stderr.write(problem)
         sys.stdout.flush()

@@ -57,6 +57,8 @@ def load(path: str | Path, make_net: Callable[[], nn.Module] | None = None) -> P
     Raises:
         ValueError: If the file is not such a predictor, or doesn't fit the network.
     """
+    if isinstance(make_net, nn.Module):
+        raise TypeError("load: expected make_net, a function that makes a network, as fit does.")
     if not Path(path).is_file():
         raise FileNotFoundError(f"load: there is no file {path}.")
     header, tensors = _files.read(Path(path), KEY, "tacit.methods.save")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tacit import _checks
 from tacit.calibration import calibrate
 from tacit.likelihood import Bernoulli, Categorical
 from tacit.methods.base import Method, Task
@@ -32,6 +33,12 @@ class ImplicitBiasVI(Method):
     samples: int = 1
     draws: int = 1
     calibrated: bool = True
+
+    def __post_init__(self) -> None:
+        _checks.positive_integer("ImplicitBiasVI(samples)", self.samples)
+        _checks.positive_integer("ImplicitBiasVI(draws)", self.draws)
+        if self.rank is not None:
+            _checks.positive_integer("ImplicitBiasVI(rank)", self.rank)
 
     def learn(self, task: Task) -> Sampled:
         model = variational(
