@@ -63,7 +63,8 @@ def calibrate(
 
     The logits are computed in one pass over the data; the temperature is then found on them, by
     L-BFGS in log T from the best point of a coarse grid. It is always positive, bounded, and never
-    gives a larger NLL on these data than T = 1.
+    gives a larger NLL on these data than T = 1. Few data move it little: log T has a standard
+    normal prior, which weighs as much as one example.
 
     Args:
         model: A variational model or a plain network.
@@ -98,17 +99,15 @@ def calibrate(
         scaled = scaled_logits(logits, log_temperature.exp(), scope, offset)
         return F.nll_loss(average_log_probs(scaled, found.averaging), labels)
 
+    def cautious(log_temperature: Tensor) -> Tensor:
+        # As if log T were normal around 0: few data, or data that are all right, move it little.
+        return nll(log_temperature) + log_temperature.square() / (2 * len(labels))
+
     places = logits.new_tensor([0, *(BOUND * (i / 10 - 1) for i in range(21))])
-    (single,) = best = _minimum(nll, min(places, key=lambda x: nll(x).item()))
+    (single,) = best = _minimum(cautious, min(places, key=lambda x: cautious(x).item()))
     if abs(single) > 0.99 * BOUND:
-        why = (
-            "the predictions tell less about the validation data than no prediction at all"
-            if single > 0
-            else "all predictions for the validation data are right, or nearly so: too few data"
-        )
         warnings.warn(
-            f"calibrate: the temperature is at its bound, {single.exp().item():.3g}: {why}.",
-            stacklevel=2,
+            f"calibrate: the temperature is at its bound, {single.exp().item():.3g}.", stacklevel=2
         )
     if per_class:
         each = single.expand(logits.shape[-1])
