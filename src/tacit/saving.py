@@ -140,7 +140,7 @@ def build_network(given: Mapping[str, Any], path: str | Path) -> nn.Module:
     if given["kind"] not in MODELS or "arguments" not in given:
         raise ValueError(
             f"load: {path} holds a {given['kind']}, which is none of tacit.models; pass the "
-            "network: tacit.load(path, net)."
+            "network, tacit.load(path, net), or what makes it, tacit.methods.load(path, make_net)."
         )
     return MODELS[given["kind"]](**given["arguments"])
 

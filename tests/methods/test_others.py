@@ -144,3 +144,17 @@ def test_a_training_that_is_stopped_is_no_result():
 
     with pytest.raises(KeyboardInterrupt):
         DeepEnsemble(2).fit(net, (X, Y), callbacks=[stop], **SETTINGS)
+
+
+def test_loading_says_what_it_needs(tmp_path):
+    path = tacit.methods.save(Standard().fit(net, (X, Y), **SETTINGS), tmp_path / "a.safetensors")
+    with pytest.raises(ValueError, match="tacit.methods.load\\(path, make_net\\)"):
+        tacit.methods.load(path)
+    with pytest.raises(TypeError, match="expected make_net, a function that makes a network"):
+        tacit.methods.load(path, net())
+
+
+def test_draws_and_ranks_that_cant_be():
+    for setting in ("samples", "draws", "rank"):
+        with pytest.raises(ValueError, match=f"ImplicitBiasVI\\({setting}\\): expected"):
+            ImplicitBiasVI(**{setting: 0})

@@ -11,7 +11,7 @@ from tacit.methods.predictors import Plain
 
 @dataclass(frozen=True)
 class TemperatureScaling(Method):
-    """A plain network with a temperature that is best on the validation data.
+    """A plain network with a temperature from the validation data, as `tacit.calibrate` sets it.
 
     It changes confidence only: the accuracy is that of `Standard`, exactly.
     """
