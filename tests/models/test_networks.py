@@ -146,15 +146,19 @@ def test_widths_that_32_groups_dont_divide():
 
 
 def test_a_variational_resnet():
+    ends = tacit.variational(ResNet18(width=8), tacit.first_and_last)
+    assert [layer.label for layer in ends.layers] == ["conv1", "fc"]
     model = tacit.variational(ResNet18(width=8), rank=3)
-    assert [layer.label for layer in model.layers] == ["conv1", "fc"]
+    assert len(model.layers) == 21  # 20 convolutions and the last layer, no norm layers
     model(torch.randn(4, 3, 32, 32), draws=2).sum().backward()
     assert model(torch.randn(4, 3, 32, 32), samples=3).shape == (3, 4, 10)
 
 
 def test_a_variational_vit():
+    ends = tacit.variational(ViT(width=16, depth=1, heads=2), tacit.first_and_last)
+    assert [layer.label for layer in ends.layers] == ["conv_proj", "heads.head"]
     model = tacit.variational(ViT(width=16, depth=1, heads=2), rank=3)
-    assert [layer.label for layer in model.layers] == ["conv_proj", "heads.head"]
+    assert len(model.layers) == 6
     assert model(torch.randn(4, 3, 32, 32), samples=3).shape == (3, 4, 10)
 
 
