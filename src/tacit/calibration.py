@@ -64,7 +64,7 @@ def calibrate(
     The logits are computed in one pass over the data; the temperature is then found on them, by
     L-BFGS in log T from the best point of a coarse grid. It is always positive, bounded, and never
     gives a larger NLL on these data than T = 1. Few data move it little: log T has a standard
-    normal prior, which weighs as much as one example.
+    normal prior.
 
     Args:
         model: A variational model or a plain network.

@@ -32,7 +32,7 @@ def add_to(commands: Any) -> None:
         "--scale",
         choices=SCALES,
         default="cpu",
-        help="smoke: does it run? cpu: two cores, meaningful; paper: its exact setting (cpu)",
+        help="smoke: does it run? cpu: for two cores; paper: as large as in the paper (cpu)",
     )
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder (results)")
     parser.set_defaults(run=_run)

@@ -4,7 +4,8 @@
 
 MLPs with two hidden layers of 32 to 512 units on scikit-learn's digits, low-rank covariances in the
 last two layers, Adam, cosine annealing, learning rates from 2^-13 to 2^-4, in the standard
-parametrization and in muP with the smallest network as base. (With SGD the best rate is 2^-4 or
+parametrization and in muP with the smallest network as base. The paper has CIFAR-10 and its widths,
+128 to 2048; the scale "paper" has the widths only. (With SGD the best rate is 2^-4 or
 2^-3 at all of these widths in both parametrizations: no difference to see.)
 """
 
