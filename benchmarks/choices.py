@@ -3,8 +3,8 @@
 Prints the methods that `tacit bench run` then compares, in results/bench_choices:
 
     tacit bench run --data fashion_mnist --parametrization sp --seeds 2 --epochs 20 \
-        --train-size 20000 --corrupted-size 1000 --out results/bench_choices \
-        --methods temperature_scaling,$(python -m benchmarks.choices)
+        --train-size 10000 --test-size 5000 --corrupted-size 500 --out results/bench_choices \
+        --methods temperature_scaling,mc_dropout,$(python -m benchmarks.choices)
 """
 
 from __future__ import annotations
@@ -16,17 +16,24 @@ from tacit.methods import ImplicitBiasVI
 
 CONVOLUTIONS, LINEAR = ("0", "3"), ("7", "9", "11")  # of LeNet-5
 
-every = ImplicitBiasVI()
-every_8_draws = ImplicitBiasVI(draws=8)
-paper = ImplicitBiasVI(first_and_last)
-paper_half_scale = ImplicitBiasVI({"0": LowRank(10, 0.5), "11": LowRank(20, 0.5)})
-convolutions = ImplicitBiasVI(dict.fromkeys(CONVOLUTIONS, LowRank(10, 0.5)))
-linear = ImplicitBiasVI(dict.fromkeys(LINEAR, LowRank(10, 0.5)))
-quarter_scale = ImplicitBiasVI(partial(every_layer, scale=0.25))
-full_scale_8_draws = ImplicitBiasVI(partial(every_layer, scale=1.0), draws=8)
-rank_3_8_draws = ImplicitBiasVI(rank=3, draws=8)
-rank_40_8_draws = ImplicitBiasVI(rank=40, draws=8)
-diagonal = ImplicitBiasVI({"*": Diagonal(0.5)})
+
+def low_rank(rank: int, scale: float, draws: int) -> ImplicitBiasVI:
+    """Return the method with all layers random."""
+    return ImplicitBiasVI(partial(every_layer, rank=rank, scale=scale), draws=draws)
+
+
+paper = ImplicitBiasVI(first_and_last, draws=1)
+paper_8_draws = ImplicitBiasVI(first_and_last, draws=8)
+rank_10_half_1_draw = low_rank(10, 0.5, 1)
+rank_10_half = low_rank(10, 0.5, 8)
+rank_3_half = low_rank(3, 0.5, 8)
+rank_10_quarter = low_rank(10, 0.25, 8)
+rank_3_quarter = low_rank(3, 0.25, 8)
+rank_10_full = low_rank(10, 1.0, 8)
+rank_10_half_32_draws = low_rank(10, 0.5, 32)
+diagonal = ImplicitBiasVI({"*": Diagonal(0.5)}, draws=8)
+convolutions = ImplicitBiasVI(dict.fromkeys(CONVOLUTIONS, LowRank(10, 0.5)), draws=8)
+linear = ImplicitBiasVI(dict.fromkeys(LINEAR, LowRank(10, 0.5)), draws=8)
 
 if __name__ == "__main__":
     names = [name for name, value in list(globals().items()) if isinstance(value, ImplicitBiasVI)]

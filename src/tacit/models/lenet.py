@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import nn
 
 from tacit import _checks
@@ -38,4 +39,6 @@ class LeNet5(nn.Sequential, Rebuildable):
             nn.ReLU(),
             nn.Linear(84, classes),
         )
+        # On a CPU a training step takes two thirds of the time with channels last.
+        self.to(memory_format=torch.channels_last)
         self.arguments = {"classes": classes, "channels": channels}
