@@ -18,9 +18,10 @@ Recipe: TypeAlias = Callable[[nn.Module], Chosen]
 Where: TypeAlias = Chosen | Sequence[str] | Recipe | None
 Layers: TypeAlias = Mapping[str, Mapping[str, Tensor]]  # layer -> its own parameters
 
-RANK = 10  # where none is given
+RANK = 10  # of layers that are chosen by name, and of the first in the paper's recipe
 LAST_RANK = 20  # of the last layer in the paper's recipe
-SCALE = 0.5  # of all layers together: each adds its noise to that of the others
+# Of all layers together, where each adds its noise to that of the others: benchmarks/choices.py.
+EVERY_RANK, EVERY_SCALE = 3, 0.25
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def select_layers(module: nn.Module, where: Where, rank: int | None = None) -> l
             raise ValueError(f"{name!r} is not initialized yet: run one batch through the module.")
     layers = layers_of(module)
     if where is None:
-        where, rank = every_layer(module, RANK if rank is None else rank), None
+        where, rank = every_layer(module, EVERY_RANK if rank is None else rank), None
     chosen = _as_mapping(where(module) if callable(where) else where, rank)
     if not chosen:
         raise ValueError(f"where: no layer is named. {_listing(layers)}")
@@ -111,13 +112,13 @@ def _as_mapping(where: Where, rank: int | None) -> Mapping[str, Covariance]:
     return {name: LowRank(RANK if rank is None else rank) for name in names}
 
 
-def every_layer(module: nn.Module, rank: int = RANK, scale: float = SCALE) -> Chosen:
+def every_layer(module: nn.Module, rank: int = EVERY_RANK, scale: float = EVERY_SCALE) -> Chosen:
     """Return low-rank covariances for all layers with a weight matrix: what `where=None` means.
 
-    At half the usual scale, since each layer adds its noise to that of the others. Norm layers,
-    embeddings and what is tied to them are left as they are. The factors have `rank` times as many
-    numbers as the weights: for a large network take a smaller rank and more draws, or
-    `first_and_last`.
+    At a quarter of the usual scale, since each layer adds its noise to that of the others. Norm
+    layers, embeddings and what is tied to them are left as they are. The factors have `rank` times
+    as many numbers as the weights; of so few directions take several draws in a step, as
+    `tacit.fit` does, or training is noisy.
 
     Args:
         module: The module whose layers are chosen.
@@ -127,8 +128,8 @@ def every_layer(module: nn.Module, rank: int = RANK, scale: float = SCALE) -> Ch
     Examples:
         >>> import torch
         >>> net = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
-        >>> every_layer(net, rank=3)
-        {'0': LowRank(rank=3, scale=0.5), '2': LowRank(rank=3, scale=0.5)}
+        >>> every_layer(net)
+        {'0': LowRank(rank=3, scale=0.25), '2': LowRank(rank=3, scale=0.25)}
     """
     layers = layers_of(module)
     return {

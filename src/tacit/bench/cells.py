@@ -40,8 +40,7 @@ METHODS: dict[str, Method] = {
     "swag": SWAG(),
     "deep_ensemble": DeepEnsemble(5),
     "implicit_bias_vi": ImplicitBiasVI(),
-    "implicit_bias_vi_draws": ImplicitBiasVI(rank=3, draws=8),
-    "implicit_bias_vi_paper": ImplicitBiasVI(first_and_last),
+    "implicit_bias_vi_paper": ImplicitBiasVI(first_and_last, draws=1),
     "generalized_vi": GeneralizedVI(1.0),
 }
 """Methods by the name that the command line and the reports use."""

@@ -22,14 +22,15 @@ class GeneralizedVI(Method):
             rank, if left out.
         rank: Of the layers that `where` gives no covariance.
         samples: Functions drawn in a step, each for the whole batch.
-        draws: Draws of the weights in a step, each for a part of the batch.
+        draws: Draws of the weights in a step, each for a part of the batch; as `tacit.fit` has it
+            if left out.
     """
 
     strength: float = 1.0
     where: Where = None
     rank: int | None = None
     samples: int = 1
-    draws: int = 1
+    draws: int | None = None
 
     def __post_init__(self) -> None:
         _checks.positive_number("GeneralizedVI(strength)", self.strength)

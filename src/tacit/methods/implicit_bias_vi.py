@@ -24,21 +24,22 @@ class ImplicitBiasVI(Method):
             rank, if left out. `tacit.first_and_last` is the paper's recipe.
         rank: Of the layers that `where` gives no covariance.
         samples: Functions drawn in a step, each for the whole batch.
-        draws: Draws of the weights in a step, each for a part of the batch.
+        draws: Draws of the weights in a step, each for a part of the batch; as `tacit.fit` has it
+            if left out, 8 for most networks. The paper's is 1.
         calibrated: Whether to set a temperature.
     """
 
     where: Where = None
     rank: int | None = None
     samples: int = 1
-    draws: int = 1
+    draws: int | None = None
     calibrated: bool = True
 
     def __post_init__(self) -> None:
         _checks.positive_integer("ImplicitBiasVI(samples)", self.samples)
-        _checks.positive_integer("ImplicitBiasVI(draws)", self.draws)
-        if self.rank is not None:
-            _checks.positive_integer("ImplicitBiasVI(rank)", self.rank)
+        for name in ("rank", "draws"):
+            if getattr(self, name) is not None:
+                _checks.positive_integer(f"ImplicitBiasVI({name})", getattr(self, name))
 
     def learn(self, task: Task) -> Sampled:
         model = variational(

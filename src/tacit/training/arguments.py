@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from tacit import _checks
 from tacit.batches import Batches
@@ -19,6 +20,8 @@ from tacit.variational import Variational
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+DRAWS = 8  # in a step: benchmarks/choices.py is why
 
 Schedule: TypeAlias = Literal["cosine"] | Callable[[float], float] | None
 
@@ -42,20 +45,26 @@ def check_choices(
 
 
 def check_randomness(
-    model: nn.Module, samples: int, draws: int, objective: Objective | None
-) -> None:
-    """Raise an error for numbers of samples and draws, and objectives, that can't be."""
+    model: nn.Module, samples: int, draws: int | None, objective: Objective | None
+) -> int:
+    """Return the number of draws; raise an error for numbers and objectives that can't be."""
     if objective is not None and not isinstance(objective, Objective):
         raise TypeError(
             "objective: expected tacit.ExpectedLoss(), tacit.ELBO(prior) or tacit.GVI(prior, "
             f"strength), received {objective!r}."
         )
     _checks.positive_integer("samples", samples)
-    _checks.positive_integer("draws", draws)
-    if samples > 1 and draws > 1:
+    given = 1 if draws is None else _checks.positive_integer("draws", draws)
+    if samples > 1 and given > 1:
         raise ValueError("samples and draws exclude each other: choose one.")
-    if not isinstance(model, Variational) and (samples > 1 or draws > 1 or objective is not None):
-        raise ValueError("samples, draws and objective are for variational models.")
+    if not isinstance(model, Variational):
+        if samples > 1 or given > 1 or objective is not None:
+            raise ValueError("samples, draws and objective are for variational models.")
+        return 1
+    if draws is not None or samples > 1:
+        return given
+    has_batch_norm = any(isinstance(layer, _BatchNorm) for layer in model.modules())
+    return model.draws if model.draws > 1 or has_batch_norm else DRAWS
 
 
 def check_exact(data: Batches, checkpoint: str | Path | None) -> None:

@@ -58,7 +58,7 @@ def fit(
     weight_decay: float = 0.0,
     batch_size: int = 128,
     samples: int = 1,
-    draws: int = 1,
+    draws: int | None = None,
     objective: Objective | None = None,
     likelihood: Likelihood | None = None,
     parametrization: Parametrization | None = None,
@@ -95,7 +95,8 @@ def fit(
         batch_size: Examples in a step, over all processes together; a DataLoader has its own.
         samples: Functions drawn in a step, each for the whole batch.
         draws: Draws of the weights in a step, each for a part of the batch: less noise, in one
-            pass. 1 leaves it to the model. Not together with `samples`.
+            pass. If left out, as many as `variational` was given, or 8; but 1 with `samples`, or
+            with batch norm, which would see the parts one by one.
         objective: `tacit.ExpectedLoss()` if left out; or `tacit.ELBO`, `tacit.GVI`.
         likelihood: The model's own if left out; a model without one has it from then on.
         parametrization: Learning rates of a plain network; a variational model has its own.
@@ -132,7 +133,7 @@ def fit(
     """
     check_choices(early_stopping, validation, resume, seed, optimizer)
     found = likelihood_of(model, likelihood)
-    check_randomness(model, samples, draws, objective)
+    draws = check_randomness(model, samples, draws, objective)
     settings = Settings(
         epochs=_checks.positive_integer("epochs", epochs),
         lr=_checks.positive_number("lr", lr),
@@ -141,7 +142,7 @@ def fit(
         weight_decay=weight_decay,
         batch_size=_checks.positive_integer("batch_size", batch_size),
         samples=samples,
-        draws=draws if draws > 1 else getattr(model, "draws", 1),
+        draws=draws,
         precision=precision,
         seed=seed,
         schedule=schedule if isinstance(schedule, str) else "own" if schedule else "constant",

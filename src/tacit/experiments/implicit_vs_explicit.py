@@ -1,0 +1,170 @@
+"""The claim `regression-interpolates`: what no regularizer does, beside two that are one.
+
+    python -m tacit.experiments.implicit_vs_explicit --out DIR
+
+The paper's first figure: networks with two hidden layers on 12 observations of one input, trained
+from the same prior on the expected loss alone (IBVI), with the squared 2-Wasserstein distance to
+the prior as a regularizer (GVI), and with the KL divergence from it (the ELBO). KL needs a
+covariance that is not singular, so its low rank has a diagonal beside it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tacit.covariance import Covariance, LowRank, LowRankPlusDiagonal
+from tacit.distribution import Prior
+from tacit.experiments.runner import Scales, run
+from tacit.experiments.verdict import Verdict
+from tacit.objective import ELBO, GVI, ExpectedLoss, Objective
+from tacit.parametrization import NeuralTangent
+from tacit.scaling import initialize
+from tacit.variational import Variational, variational
+
+SCALES: Scales = {
+    "smoke": {"width": 16, "rank": 5, "steps": 3, "samples": 20},
+    "cpu": {},
+    "paper": {},
+}
+MINUTES = {"smoke": 0.1, "cpu": 5, "paper": 5}
+CLAIMS = ("regression-interpolates",)
+TITLES = {"ibvi": "implicit (IBVI)", "gvi": "explicit, W2 (GVI)", "kl": "explicit, KL (ELBO)"}
+END = 3.0  # inputs are drawn from -END to END; the data are within 1.2
+COLLAPSED, KEPT, APART = 0.2, 0.5, 2.0
+
+
+def observations() -> tuple[Tensor, Tensor]:
+    """Return inputs in two groups with a gap between, and targets."""
+    x = torch.cat([torch.linspace(-1.2, -0.5, 6), torch.linspace(0.5, 1.2, 6)])[:, None]
+    return x, torch.sin(3 * x)
+
+
+def make_model(width: int, covariance: Covariance, seed: int) -> Variational:
+    """Return a network with two hidden layers, all weights random."""
+    parametrization = NeuralTangent()
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        net = nn.Sequential(
+            nn.Linear(1, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU(), nn.Linear(width, 1)
+        )
+        initialize(net, parametrization)
+        return variational(net, {"*": covariance}, parametrization=parametrization)
+
+
+def compute(
+    width: int = 128,
+    rank: int = 20,
+    steps: int = 6000,
+    lr: float = 0.3,
+    draws: int = 8,
+    noise: float = 0.1,
+    strength: float = 0.01,
+    samples: int = 500,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Train with each objective; return functions, means and standard deviations."""
+    x, y = observations()
+    data_size = len(x)
+    # Squared errors, so the ELBO with observation noise of variance s^2 has KL 2 s^2 / N.
+    choices: dict[str, tuple[Covariance, Callable[[Prior], Objective]]] = {
+        "ibvi": (LowRank(rank), lambda prior: ExpectedLoss()),
+        "gvi": (LowRank(rank), lambda prior: GVI(prior, strength)),
+        "kl": (
+            LowRankPlusDiagonal(rank), lambda prior: ELBO(prior, 2 * noise**2 / data_size),
+        ),
+    }  # fmt: skip
+    found: dict[str, Any] = {"steps": steps, "x": x[:, 0].tolist(), "y": y[:, 0].tolist()}
+    for name, (covariance, objective_from) in choices.items():
+        model = make_model(width, covariance, seed)
+        objective = objective_from(model.prior())
+        generator = torch.Generator().manual_seed(seed)
+        before = functions(model, samples, generator)
+        optimizer = torch.optim.SGD(model.param_groups(lr), momentum=0.9)
+        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, steps)
+        for _ in range(steps):
+            loss = (model(x, samples=draws, generator=generator) - y).square().mean()
+            loss = objective(loss, model, data_size=data_size)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+        found[name] = {"prior": before, "trained": functions(model, samples, generator)}
+    return found
+
+
+@torch.no_grad()
+def functions(model: Variational, samples: int, generator: torch.Generator) -> dict[str, Any]:
+    """Return mean, standard deviation and some functions on a grid, and deviations at the data."""
+    grid = torch.linspace(-END, END, 121)[:, None]
+    weights = model.sample(samples, generator=generator)
+    curves = model(grid, weights=weights)[..., 0]
+    return {
+        "grid": grid[:, 0].tolist(),
+        "mean": curves.mean(0).tolist(),
+        "std": curves.std(0).tolist(),
+        "functions": curves[:12].tolist(),
+        "std_at_data": model(observations()[0], weights=weights)[..., 0].std(0).tolist(),
+    }
+
+
+def kept(found: dict[str, Any]) -> tuple[float, float]:
+    """Return the shares of the prior's standard deviation left at the data and far from them."""
+    at_data = [sum(found[when]["std_at_data"]) for when in ("trained", "prior")]
+    far = [found[when]["std"][0] + found[when]["std"][-1] for when in ("trained", "prior")]
+    return at_data[0] / at_data[1], far[0] / far[1]
+
+
+def verdicts(results: dict[str, Any]) -> list[Verdict]:
+    """Return what the numbers say."""
+    shares = {name: kept(results[name]) for name in TITLES}
+    at_data, far = shares["ibvi"]
+    good = at_data <= COLLAPSED and far >= KEPT and shares["kl"][0] >= APART * at_data
+    return [
+        Verdict(
+            "regression-interpolates",
+            good if results["steps"] >= 1000 else None,
+            "in a deep network, of the prior's standard deviation there remain "
+            + "; ".join(
+                f"{TITLES[name]} {near:.0%} at the data and {away:.0%} far from them"
+                for name, (near, away) in shares.items()
+            ),
+            f"IBVI {COLLAPSED:.0%} at most at the data and {KEPT:.0%} at least far from them, and "
+            f"KL {APART:g} times as much at the data at least: so much can be seen in a figure",
+        )
+    ]
+
+
+def draw(results: dict[str, Any], folder: Path) -> None:
+    """Draw the three fits side by side from saved results, each with its prior."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 3.4), layout="constrained")
+    axes = figure.subplots(1, len(TITLES), sharey=True)
+    for axis, (name, title) in zip(axes, TITLES.items(), strict=True):
+        for when, color in (("prior", "gray"), ("trained", "tab:blue")):
+            found = results[name][when]
+            low, high = (
+                [m + sign * 2 * s for m, s in zip(found["mean"], found["std"], strict=True)]
+                for sign in (-1, 1)
+            )
+            label = f"{when}, two standard deviations"
+            axis.fill_between(found["grid"], low, high, color=color, alpha=0.2, label=label)
+        trained = results[name]["trained"]
+        for function in trained["functions"]:
+            axis.plot(trained["grid"], function, color="tab:blue", linewidth=0.5, alpha=0.7)
+        axis.plot(trained["grid"], trained["mean"], color="black", linewidth=1.5)
+        axis.plot(results["x"], results["y"], ".", color="tab:orange")
+        axis.set(title=title, xlabel="x", ylim=(-4, 4))
+    axes[0].legend(loc="upper left", fontsize="small")
+    for ending in ("pdf", "png"):
+        figure.savefig(folder / f"implicit_vs_explicit.{ending}")
+
+
+if __name__ == "__main__":
+    run(sys.modules[__name__])
