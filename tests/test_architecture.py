@@ -25,7 +25,8 @@ LAYERS = [
     ["calibration", "diagnosis", "training"],
     ["coordinate_check", "methods", "transfer"],
     ["report"],
-    ["testing", "demo", "experiments", "bench"],
+    ["testing", "demo", "bench"],
+    ["experiments"],
     ["cli"],
     ["__main__"],
 ]

@@ -27,8 +27,8 @@ def net():
 
 def test_default_is_low_rank_in_every_layer():
     names = ["0", "3"]
-    assert chosen(mlp(8, 8, 8), None) == dict.fromkeys(names, LowRank(10, 0.5))
-    assert chosen(mlp(8, 8, 8), None, rank=3) == dict.fromkeys(names, LowRank(3, 0.5))
+    assert chosen(mlp(8, 8, 8), None) == dict.fromkeys(names, LowRank(3, 0.25))
+    assert chosen(mlp(8, 8, 8), None, rank=5) == dict.fromkeys(names, LowRank(5, 0.25))
     deep = nn.Sequential(*(nn.Linear(4, 4) for _ in range(5)))
     assert list(chosen(deep, None)) == list("01234")
     assert chosen(deep, tacit.every_layer) == chosen(deep, None)
@@ -41,7 +41,7 @@ def test_first_and_last_is_the_papers_recipe():
 def test_recipes_take_the_smaller_of_rank_and_parameters():
     assert chosen(mlp(2, 2, 1), tacit.first_and_last) == {"0": LowRank(6), "3": LowRank(3)}
     assert chosen(nn.Linear(3, 1), tacit.first_and_last) == {"": LowRank(4)}
-    assert chosen(nn.Linear(3, 1), None) == {"": LowRank(4, 0.5)}
+    assert chosen(nn.Linear(3, 1), None) == {"": LowRank(3, 0.25)}
 
 
 def test_a_function_chooses():

@@ -75,7 +75,7 @@ def train_and_predict(
     torch.manual_seed(seed)
     likelihood = Categorical()
     net = network()
-    model = variational(net, likelihood=likelihood, draws=10) if name == OURS else net
+    model = variational(net, likelihood=likelihood) if name == OURS else net
     start = time.perf_counter()
     fit(model, splits.train, epochs=epochs, lr=lr, batch_size=50, likelihood=likelihood, seed=seed)
     seconds = time.perf_counter() - start
@@ -110,7 +110,7 @@ def regression(
     y = torch.sin(4 * x) + 0.05 * torch.randn(80)
     net = nn.Sequential(nn.Linear(1, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
     likelihood = Gaussian(0.05, learn=False)
-    model = variational(net, {"4": LowRank(20)}, draws=8, likelihood=likelihood)
+    model = variational(net, {"4": LowRank(20)}, likelihood=likelihood)
     fit(model, (x[:, None], y[:, None]), epochs=steps, lr=1.5e-4, batch_size=80, seed=seed)
     grid = torch.linspace(-2, 2, 200)
     prediction = predict(model, grid[:, None], samples=100)
@@ -189,7 +189,7 @@ def write_page(
     page.heading("How to go on")
     page.code(
         "import tacit\n\n"
-        "model = tacit.variational(net, likelihood=tacit.Categorical(), draws=8)\n"
+        "model = tacit.variational(net, likelihood=tacit.Categorical())\n"
         "tacit.fit(model, train, validation, epochs=20, lr=0.005)\n"
         "tacit.calibrate(model, validation)\n"
         "prediction = tacit.predict(model, x)\n"

@@ -53,8 +53,22 @@ def test_the_coordinate_check_can_fail():
     assert states(coordinate_check, results) == [True, True]
 
 
-@pytest.mark.parametrize(("sp", "mup"), [(True, True), (False, False), (True, False)])
-def test_transfer_can_fail(sp, mup):
-    results = saved("lr_transfer")
-    results["sp"]["transferred"], results["mup"]["transferred"] = sp, mup
-    assert states(lr_transfer, results) == [False]
+@pytest.mark.parametrize(
+    ("sp", "mup", "holds"),
+    [(-2, 0, True), (-2, 1, True), (0, 0, False), (-2, -2, False), (-2, 2, False)],
+)
+def test_the_best_rate_can_move(sp, mup, holds):
+    def row(name, width, power, best):
+        far = abs(power - best)
+        numbers = {"loss": 1.0 + far, "nll": 1.0 + far, "error": 0.1 + far}
+        return {"parametrization": name, "width": width, "lr": 2.0**power, "seed": 0, **numbers}
+
+    rows = [
+        row(name, width, power, -4 + shift * place / 2)
+        for name, shift in (("sp", sp), ("mup", mup))
+        for place, width in enumerate((64, 128, 256))
+        for power in range(-8, 1)
+    ]
+    first, second = states(lr_transfer, {"rows": rows, "smallest": 64})
+    assert first is holds
+    assert second is (sp == -2 and mup == 0)

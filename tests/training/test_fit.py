@@ -55,7 +55,7 @@ class TestLearning:
     def test_it_is_a_plain_loop(self):
         """With one draw of the weights and torch's SGD, in the order of the data it reports."""
         model, other = make_model(), make_model()
-        fit(model, epochs=2, seed=3)
+        fit(model, epochs=2, seed=3, draws=1)
         optimizer = torch.optim.SGD(other.param_groups(0.05), lr=0.05, momentum=0.9)
         torch.manual_seed((3 + 1) * 2_000_003)
         for epoch in range(2):
@@ -70,6 +70,27 @@ class TestLearning:
     @pytest.mark.parametrize("kwargs", [{"samples": 4}, {"draws": 4}, {"draws": 500}])
     def test_samples_and_draws(self, kwargs):
         assert fit(make_model(), **kwargs)["loss"][-1] < 0.7
+
+    def test_draws_if_nothing_is_said(self):
+        def trained(**kwargs):
+            model = make_model()
+            fit(model, epochs=1, **kwargs)
+            return weights(model)
+
+        assert torch.equal(trained(), trained(draws=8))
+        assert not torch.equal(trained(), trained(draws=1))
+        assert torch.equal(trained(samples=2), trained(samples=2, draws=1))
+
+    def test_draws_of_the_model_and_of_batch_norm_if_nothing_is_said(self):
+        net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+        calls = []
+        plain = nn.Linear(4, 2)
+        for model in (tacit.variational(net), tacit.variational(plain, rank=2, draws=4)):
+            model.sample = lambda *shape, model=model, **kwargs: (
+                calls.append(shape), type(model).sample(model, *shape, **kwargs)
+            )[1]  # fmt: skip
+            fit(model, epochs=1, batch_size=96, likelihood=tacit.Categorical())
+        assert calls == [(), (4,)]
 
     @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "rmsprop"])
     def test_optimizers(self, optimizer):

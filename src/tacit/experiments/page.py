@@ -9,7 +9,19 @@ from types import ModuleType
 from tacit.experiments.runner import read
 from tacit.report import Page
 
-EXPERIMENTS = ("linear_theory", "loss_landscape", "coordinate_check", "lr_transfer")
+EXPERIMENTS = (
+    "implicit_vs_explicit",
+    "single_sample",
+    "lr_transfer",
+    "in_distribution",
+    "corruptions",
+    "cost",
+    "loss_landscape",
+    "linear_theory",
+    "nll_overfitting",
+    "coordinate_check",
+    "gvi_comparison",
+)
 """All experiments, in the order of the paper."""
 
 

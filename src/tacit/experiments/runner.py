@@ -22,7 +22,8 @@ def run(experiment: ModuleType, arguments: Sequence[str] | None = None) -> None:
 
     Args:
         experiment: A module with `compute`, whose arguments all have defaults, `draw`, `verdicts`,
-            and `SCALES`: "smoke", a run of seconds, "cpu" and "paper".
+            and `SCALES`: "smoke", a run of seconds, "cpu" and "paper". If `compute` has an
+            argument `folder`, it is given that of its results, to keep in or beside what is done.
         arguments: Of the command line; those of the process if left out.
     """
     name = Path(str(experiment.__file__)).stem  # run as a program its name is __main__
@@ -40,12 +41,13 @@ def run(experiment: ModuleType, arguments: Sequence[str] | None = None) -> None:
 def perform(experiment: ModuleType, scale: str, folder: Path) -> dict[str, Any]:
     """Compute, write results.json into a folder, draw its figures; return what the file holds."""
     settings = _settings(experiment.compute, experiment.SCALES[scale])
+    given = {**settings, "folder": folder} if "folder" in settings else settings
     made_by = provenance()  # now: the code may change while it runs
     saved = {
-        "arguments": settings,
+        "arguments": {name: value for name, value in settings.items() if name != "folder"},
         "scale": scale,
         **made_by,
-        "results": experiment.compute(**settings),
+        "results": experiment.compute(**given),
     }
     folder.mkdir(parents=True, exist_ok=True)
     _files.write_json(folder / "results.json", saved)

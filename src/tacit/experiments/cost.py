@@ -1,0 +1,175 @@
+"""The claim `cost`: a training step takes the time and memory of a plain network's.
+
+    python -m tacit.experiments.cost --out DIR
+
+A step of every method against that of the plain network, taken in turn in one run: LeNet-5 with a
+batch of 128, and ResNet-34 with 100 classes. Methods that come after training, and SWAG, have the
+plain network's step. Memory is counted: parameters, gradients, momentum, and what autograd keeps.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tacit.covariance import PositiveDiagonal
+from tacit.experiments.runner import Scales, run
+from tacit.experiments.timing import interleaved_seconds, ratio, training_bytes
+from tacit.experiments.verdict import Verdict
+from tacit.methods.mean_field_vi import unit_prior
+from tacit.models import LeNet5, ResNet34
+from tacit.objective import ELBO, GVI
+from tacit.selection import first_and_last
+from tacit.variational import Variational, variational
+
+SCALES: Scales = {
+    "smoke": {"repeats": 1, "batch": 4, "large": False},
+    "cpu": {},
+    "paper": {"large_batch": 128},
+}
+MINUTES = {"smoke": 0.1, "cpu": 6, "paper": 60}
+CLAIMS = ("cost",)
+PLAIN, ENSEMBLE, PAPER = "plain network", "ensemble of 5", "IBVI, the paper's recipe"
+TIME, MEMORY = 1.1, 1.15
+SIZE = 50_000  # of the data, as the regularizers are told
+
+
+def compute(
+    repeats: int = 200,
+    batch: int = 128,
+    large: bool = True,
+    large_repeats: int = 7,
+    large_batch: int = 8,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Measure the steps of all methods, in turn."""
+    torch.manual_seed(seed)
+    found = {"LeNet-5": measure(LeNet5, (batch, 1, 28, 28), 10, repeats)}
+    if large:
+        shape = (large_batch, 3, 32, 32)
+        found["ResNet-34"] = measure(partial(ResNet34, 100), shape, 100, large_repeats)
+    return found
+
+
+def measure(
+    make_net: Callable[[], nn.Module], shape: tuple[int, ...], classes: int, repeats: int
+) -> dict[str, Any]:
+    """Return time and memory of a step of each method, and their ratios to the plain network's."""
+    x, y = torch.randn(shape), torch.randint(classes, shape[:1])
+    chosen = methods(make_net, x, y)
+    steps = {name: step_of(model, loss) for name, (model, loss) in chosen.items()}
+    sizes = {name: training_bytes(model, loss) for name, (model, loss) in chosen.items()}
+    members = [step_of(*methods(make_net, x, y)[PLAIN]) for _ in range(5)]
+
+    def train_all() -> None:
+        for train in members:
+            train()
+
+    steps[ENSEMBLE], sizes[ENSEMBLE] = train_all, sizes[PLAIN]  # one after another
+    seconds = interleaved_seconds(steps, repeats, "steps", warmup=min(2, repeats))
+    return {
+        name: {
+            **ratio(seconds, name, PLAIN),
+            "bytes": sizes[name],
+            "memory_ratio": sizes[name] / sizes[PLAIN],
+        }
+        for name in steps
+    }
+
+
+def methods(
+    make_net: Callable[[], nn.Module], x: Tensor, y: Tensor
+) -> dict[str, tuple[nn.Module, Callable[[], Tensor]]]:
+    """Return models and what a step of theirs minimises, of methods with a step of their own."""
+    plain = make_net()
+    paper, gvi = (variational(make_net(), first_and_last) for _ in range(2))
+    ours = variational(make_net(), draws=8)
+    mean_field = variational(make_net(), {"*": PositiveDiagonal(0.1)})
+    wasserstein, elbo = GVI(gvi.prior(), 1.0), ELBO(unit_prior(mean_field))
+    return {
+        PLAIN: (plain, lambda: F.cross_entropy(plain(x), y)),
+        PAPER: (paper, lambda: F.cross_entropy(paper(x), y)),
+        "IBVI, tacit's defaults": (ours, lambda: F.cross_entropy(ours(x), y)),
+        "GVI": (gvi, lambda: wasserstein(F.cross_entropy(gvi(x), y), gvi, data_size=SIZE)),
+        "mean-field VI, M=8": (
+            mean_field,
+            lambda: elbo(
+                F.cross_entropy(mean_field(x, samples=8).flatten(0, 1), y.repeat(8)),
+                mean_field,
+                data_size=SIZE,
+            ),
+        ),
+    }
+
+
+def step_of(model: nn.Module, loss: Callable[[], Tensor]) -> Callable[[], None]:
+    """Return a training step with SGD and momentum."""
+    groups = model.param_groups(1e-4) if isinstance(model, Variational) else model.parameters()
+    optimizer = torch.optim.SGD(groups, lr=1e-4, momentum=0.9)
+
+    def step() -> None:
+        value = loss()
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+
+    return step
+
+
+def verdicts(results: dict[str, Any]) -> list[Verdict]:
+    """Return what the numbers say."""
+    good = all(
+        found[PAPER]["ratio"] <= TIME
+        and found[PAPER]["memory_ratio"] <= MEMORY
+        and found[ENSEMBLE]["ratio"] >= 4
+        for found in results.values()
+    )
+    lines = [
+        f"{net}: "
+        + ", ".join(
+            f"{name} {row['ratio']:.2f} ({row['ratio_low']:.2f} to {row['ratio_high']:.2f}), "
+            f"memory {row['memory_ratio']:.2f}"
+            for name, row in found.items()
+            if name != PLAIN
+        )
+        for net, found in results.items()
+    ]
+    return [
+        Verdict(
+            "cost",
+            good if len(results) > 1 else None,
+            "time of a step against the plain network's, medians with 95 % intervals; "
+            + "; ".join(lines),
+            f"the paper's recipe at most {TIME:g} times the time and {MEMORY:g} times the memory, "
+            "the ensemble at least 4 times the time",
+        )
+    ]
+
+
+def draw(results: dict[str, Any], folder: Path) -> None:
+    """Draw time and memory of each method from saved results, a row of panels for each network."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 2.6 * len(results)), layout="constrained")
+    axes = figure.subplots(len(results), 2, sharey="row", squeeze=False)
+    for line, (net, found) in zip(axes, results.items(), strict=True):
+        names = list(found)[::-1]
+        for axis, kind, title in zip(
+            line, ("ratio", "memory_ratio"), ("time of a step", "memory of a step"), strict=True
+        ):
+            axis.barh(names, [found[name][kind] for name in names], color="tab:blue")
+            axis.axvline(1, color="black", linewidth=0.8)
+            axis.set(title=f"{net}: {title}", xlabel="against the plain network")
+    for ending in ("pdf", "png"):
+        figure.savefig(folder / f"cost.{ending}")
+
+
+if __name__ == "__main__":
+    run(sys.modules[__name__])

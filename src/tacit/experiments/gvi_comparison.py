@@ -1,0 +1,120 @@
+"""The claim `wide-gvi`: an explicit regularizer is no better than the implicit one.
+
+    python -m tacit.experiments.gvi_comparison --out DIR
+
+The supplement's comparison with generalized variational inference: the same random weights (first
+and last layer, one draw) trained on the expected loss alone, and with strength / N times the
+squared 2-Wasserstein distance to the prior, for several strengths. LeNet-5 on 10,000 images of
+Fashion-MNIST, 20 epochs; without temperatures. The trainings are in the folder `cells` of the
+results; a stopped run goes on.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from tacit.experiments.compared import Comparison, compare
+from tacit.experiments.runner import Scales, run
+from tacit.experiments.verdict import Verdict
+from tacit.methods import GeneralizedVI, ImplicitBiasVI
+from tacit.selection import first_and_last
+
+SCALES: Scales = {
+    "smoke": {
+        "data": "digits", "seeds": 1, "epochs": 1, "train_size": 50, "test_size": 20, "jobs": 1,
+    },
+    "cpu": {},
+    "paper": {"data": "mnist", "seeds": 5, "epochs": 200, "lr": 0.005, "train_size": None},
+}  # fmt: skip
+MINUTES = {"smoke": 0.3, "cpu": 10, "paper": 900}
+CLAIMS = ("wide-gvi",)
+STRENGTHS = {"strength_1": 1.0, "strength_10": 10.0, "strength_100": 100.0, "strength_1000": 1e3}
+SIMILAR = 1.1
+
+implicit = ImplicitBiasVI(first_and_last, draws=1, calibrated=False)
+strength_1, strength_10, strength_100, strength_1000 = (
+    GeneralizedVI(strength, first_and_last, draws=1) for strength in STRENGTHS.values()
+)
+
+
+def compute(
+    data: str = "fashion_mnist",
+    seeds: int = 3,
+    epochs: int = 20,
+    lr: float | None = None,
+    train_size: int | None = 10_000,
+    test_size: int | None = 5_000,
+    jobs: int = -1,
+    folder: Path = Path("results/gvi_comparison"),
+) -> dict[str, Any]:
+    """Train with each strength and without; return error, NLL and ECE on test images."""
+    names = [f"{__spec__.name}:{name}" for name in ("implicit", *STRENGTHS)]
+    rows = compare(
+        folder / "cells", [data], names, ["sp"], seeds, jobs,
+        epochs=epochs, lr=lr, train_size=train_size, test_size=test_size, corrupted_size=1,
+    )  # fmt: skip
+    for row in rows:
+        row["method"] = row["method"].rpartition(":")[2]
+        row["numbers"] = {name: row["numbers"][name] for name in ("error", "nll", "ece")}
+    return {"rows": rows}
+
+
+def verdicts(results: dict[str, Any]) -> list[Verdict]:
+    """Return what the numbers say."""
+    found = Comparison(results["rows"])
+    ratios = {
+        quantity: {
+            strength: next(iter(found.ratios(name, "implicit", quantity).values()))
+            for name, strength in STRENGTHS.items()
+        }
+        for quantity in ("error", "nll", "ece")
+    }
+    good = (
+        min(ratios["error"].values()) >= 1 / SIMILAR and min(ratios["nll"].values()) >= 1 / SIMILAR
+    )
+    return [
+        Verdict(
+            "wide-gvi",
+            good if found.seeds >= 3 else None,
+            "ratios to no regularizer: "
+            + "; ".join(
+                f"{quantity} "
+                + ", ".join(f"{ratio:.2f} (strength {s:g})" for s, ratio in each.items())
+                for quantity, each in ratios.items()
+            ),
+            f"at every strength an error and an NLL of at least {1 / SIMILAR:.2f} times those of "
+            "the expected loss alone: similar or worse",
+        )
+    ]
+
+
+def draw(results: dict[str, Any], folder: Path) -> None:
+    """Draw error, NLL and ECE against the strength from saved results."""
+    from matplotlib.figure import Figure
+
+    found = Comparison(results["rows"])
+    setting = found.settings[0]
+    figure = Figure(figsize=(10, 3.2), layout="constrained")
+    for axis, quantity in zip(figure.subplots(1, 3), ("error", "nll", "ece"), strict=True):
+        for strength, name in zip(STRENGTHS.values(), STRENGTHS, strict=True):
+            values = found.values(setting, name, quantity).values()
+            axis.plot([strength] * len(values), list(values), "o", color="tab:blue")
+        axis.plot(
+            list(STRENGTHS.values()),
+            [found.mean(setting, name, quantity) for name in STRENGTHS],
+            color="tab:blue",
+            label="with the distance to the prior",
+        )
+        axis.axhline(
+            found.mean(setting, "implicit", quantity), color="black", label="expected loss alone"
+        )
+        axis.set(xscale="log", xlabel="strength", title=f"test {quantity}")
+        axis.legend(fontsize="small")
+    for ending in ("pdf", "png"):
+        figure.savefig(folder / f"gvi_comparison.{ending}")
+
+
+if __name__ == "__main__":
+    run(sys.modules[__name__])
