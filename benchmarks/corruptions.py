@@ -145,7 +145,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", type=int, default=10_000)
     parser.add_argument("--reference", type=Path)
-    parser.add_argument("--out", type=Path, default=Path("results/corruptions"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/corruptions"))
     parser.add_argument("--smoke", action="store_true", help="random images, few of them")
     arguments = parser.parse_args()
     console = Console()

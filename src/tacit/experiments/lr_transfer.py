@@ -63,7 +63,7 @@ def make_model(width: int, name: str, inputs: int, rank: int) -> Variational:
     parametrization: Parametrization = MaximalUpdate() if name == "mup" else Standard()
     initialize(net, parametrization)
     if name == "mup":
-        nn.init.zeros_(net[-1].weight)
+        nn.init.zeros_(net.get_parameter("4.weight"))
     where = {"2": LowRank(rank), "4": LowRank(rank)}
     return variational(net, where, parametrization=parametrization)
 
