@@ -26,7 +26,7 @@ def add_to(commands: Any) -> None:
         "names",
         nargs="+",
         metavar="NAME",
-        help=f"list, all, or some of {', '.join(page.EXPERIMENTS)}",
+        help=f"list, all, page (from what is there), or some of {', '.join(page.EXPERIMENTS)}",
     )
     parser.add_argument(
         "--scale",
@@ -43,6 +43,9 @@ def _run(arguments: argparse.Namespace) -> int:
         return _list()
     if find_spec("matplotlib") is None:
         raise ValueError("the figures need matplotlib: pip install 'tacit-torch[plots]'")
+    if arguments.names == ["page"]:
+        sys.stdout.write(f"the page: {page.write(arguments.out)}\n")
+        return 0
     names = list(page.EXPERIMENTS) if arguments.names == ["all"] else arguments.names
     modules = {name: page.experiment(name) for name in names}
     for name, module in modules.items():

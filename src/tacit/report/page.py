@@ -62,9 +62,15 @@ class Page:
         figure.savefig(stream, format="png", dpi=144)
         self.picture(stream.getvalue(), caption)
 
-    def picture(self, png: bytes, caption: str) -> None:
-        """Add a picture that is there already, as PNG."""
-        self._parts.append(_Figure(png, caption))
+    def picture(self, png: bytes, caption: str, file: str | None = None) -> None:
+        """Add a picture that is there already, as PNG.
+
+        Args:
+            png: What is in its file.
+            caption: What it shows.
+            file: Where it lies, as seen from the page; so Markdown needs no file of its own.
+        """
+        self._parts.append(_Figure(png, caption, file))
 
     def render(self) -> str:
         """Return the page as HTML."""
@@ -82,7 +88,7 @@ class Page:
     def write(self, path: str | Path) -> Path:
         """Write the page to a file: as HTML, pictures inside, or, if it ends in .md, as Markdown.
 
-        The pictures of a Markdown file lie beside it: NAME-1.png and so on.
+        The pictures of a Markdown file lie beside it, NAME-1.png and so on, if they have no files.
         """
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,9 +101,11 @@ class Page:
         pictures = 0
         for part in self._parts:
             if isinstance(part, _Figure):
-                pictures += 1
-                name = f"{path.stem}-{pictures}.png"
-                path.with_name(name).write_bytes(part.png)
+                name = part.file
+                if name is None:
+                    pictures += 1
+                    name = f"{path.stem}-{pictures}.png"
+                    path.with_name(name).write_bytes(part.png)
                 blocks.append(f"![{part.caption}]({name})")
             else:
                 blocks.append(part.markdown())
@@ -162,6 +170,7 @@ class _Table:
 class _Figure:
     png: bytes
     caption: str
+    file: str | None = None
 
     def html(self) -> str:
         data = base64.b64encode(self.png).decode()
