@@ -25,10 +25,12 @@ FIGURES = {
     "gvi_comparison": {"gvi_comparison"},
     "implicit_vs_explicit": {"implicit_vs_explicit"},
     "in_distribution": {"digits_sp"},
+    "linear_claims": {"linear_claims"},
     "linear_theory": {"linear_theory"},
     "loss_landscape": {"loss_landscape"},
     "lr_transfer": {"lr_transfer"},
     "nll_overfitting": {"nll_overfitting"},
+    "rank_scaling": {"rank_scaling"},
     "single_sample": {"error", "nll"},
 }
 KNOWN = {"coordinate_check": [True, False]}  # the standard deviations' slopes
@@ -59,6 +61,11 @@ def test_smoke(name, out):
     assert {path.name for path in (out / name).glob("*.p*")} == {
         f"{figure}.{ending}" for figure in FIGURES[name] for ending in ("pdf", "png")
     }
+
+
+def test_every_claim_has_a_verdict():
+    found = {claim for name in FIGURES for claim in page.experiment(name).CLAIMS}
+    assert found == set(page.STATEMENTS)
 
 
 def test_the_page_of_all(out):

@@ -18,8 +18,10 @@ EXPERIMENTS = (
     "cost",
     "loss_landscape",
     "linear_theory",
+    "linear_claims",
     "nll_overfitting",
     "coordinate_check",
+    "rank_scaling",
     "gvi_comparison",
 )
 """All experiments, in the order of the paper."""
