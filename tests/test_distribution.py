@@ -1,3 +1,4 @@
+import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
@@ -32,3 +33,16 @@ def test_weights_are_mean_plus_factor_times_noise():
         z0, z1 = z[m]
         by_hand = model.module.weight + z0 * model.factors.weight[0] + z1 * model.factors.weight[1]
         assert_close(weight, by_hand)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_sampled_convolutions_keep_the_memory_format(channels):
+    layer = nn.Conv2d(channels, 4, 3)
+    layer.weight.data = layer.weight.data.to(memory_format=torch.channels_last)
+    model = tacit.variational(layer, {"": tacit.LowRank(2)})
+    weight = model.sample()["weight"]
+    assert weight.stride() == layer.weight.stride()
+    output = model(torch.randn(2, channels, 8, 8))
+    assert output.is_contiguous(memory_format=torch.channels_last)
+    output.sum().backward()
+    assert layer.weight.grad.shape == layer.weight.shape

@@ -44,7 +44,7 @@ class Distribution:
     def weights(self, z: Tensor) -> dict[str, Tensor]:
         """Return mean + S z for each tensor of the layer, of shape (*z.shape[:-1], *shape)."""
         deviation = self.covariance.apply(self.factors, z, self.shapes)
-        return {name: mean + deviation[name] for name, mean in self.mean.items()}
+        return {name: _laid_out(mean + deviation[name], mean) for name, mean in self.mean.items()}
 
     def trace(self) -> Tensor:
         """Return the trace of Sigma: the sum of the parameters' variances."""
@@ -91,3 +91,16 @@ class Prior:
             for tensor in (*distribution.mean.values(), *distribution.factors.values()):
                 found.update(tensor.detach().cpu().double().numpy().tobytes())
         return found.hexdigest()[:12]
+
+
+def _laid_out(sampled: Tensor, mean: Tensor) -> Tensor:
+    """Return a sampled convolution in the memory format of its mean.
+
+    A sum has it too, except where a dimension has size 1, as the channels of gray images: any
+    stride will do there, but convolutions take theirs for a choice of format. With a random first
+    convolution a training step of LeNet-5 takes two thirds of the time for it.
+    """
+    if sampled.ndim != 4 or sampled.shape != mean.shape or sampled.stride() == mean.stride():
+        return sampled
+    alike = mean.is_contiguous(memory_format=torch.channels_last)
+    return sampled.as_strided(mean.shape, mean.stride()) if alike else sampled
