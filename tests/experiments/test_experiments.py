@@ -34,7 +34,7 @@ FIGURES = {
     "single_sample": {"error", "nll"},
 }
 KNOWN = {"coordinate_check": [True, False]}  # the standard deviations' slopes
-HELPERS = {"compared", "page", "runner", "timing", "verdict"}
+HELPERS = {"compared", "page", "runner", "scoring", "timing", "verdict"}
 
 
 @pytest.fixture(scope="module")

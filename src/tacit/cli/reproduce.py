@@ -54,7 +54,9 @@ def _run(arguments: argparse.Namespace) -> int:
         sys.stdout.flush()
         saved = perform(module, arguments.scale, arguments.out / name)
         for verdict in module.verdicts(saved["results"]):
-            sys.stdout.write(f"  {verdict.claim}: {verdict.state}. {verdict.measured}.\n")
+            subject = f" ({verdict.subject})" if verdict.subject else ""
+            line = f"  {verdict.claim}{subject}: {verdict.state}. {verdict.measured}.\n"
+            sys.stdout.write(line)
         sys.stdout.write(f"  {time.monotonic() - start:.0f} s\n")
         sys.stdout.flush()
     sys.stdout.write(f"the page: {page.write(arguments.out)}\n")

@@ -29,9 +29,9 @@ from torch.nn import functional as F
 from tacit.covariance import LowRank
 from tacit.data import cifar10, digits
 from tacit.experiments.runner import Scales, run
+from tacit.experiments.scoring import error_and_nll, means
 from tacit.experiments.verdict import Verdict
 from tacit.parametrization import Entry, MaximalUpdate, Parametrization, Standard, group
-from tacit.predictive import average_log_probs
 from tacit.scaling import initialize
 from tacit.variational import Variational, variational
 
@@ -141,36 +141,20 @@ def learn(
             loss.backward()
             optimizer.step()
             schedule.step()
-    nll, _ = evaluate(model, validation, samples)
-    _, error = evaluate(model, test, samples)
-    finite = math.isfinite(nll)
     return {
         "loss": statistics.fmean(losses),
-        "nll": nll if finite else None,
-        "error": error if finite else None,
+        "nll": error_and_nll(model, validation, samples)["nll"],
+        "error": error_and_nll(model, test, samples)["error"],
     }
 
 
-@torch.no_grad()
-def evaluate(model: Variational, data: tuple[Tensor, Tensor], samples: int) -> tuple[float, float]:
-    """Return NLL and error of the average over functions."""
-    x, y = data
-    log_probs = average_log_probs(model.eval()(x, samples=samples))
-    model.train()
-    return F.nll_loss(log_probs, y).item(), (log_probs.argmax(-1) != y).double().mean().item()
-
-
-def means(results: dict[str, Any], name: str, quantity: str) -> dict[int, dict[float, float]]:
+def table(results: dict[str, Any], name: str, quantity: str) -> dict[int, dict[float, float]]:
     """Return width -> learning rate -> mean over seeds, infinite where a run diverged."""
-    values: dict[int, dict[float, list[float]]] = {}
-    for row in results["rows"]:
-        if row["parametrization"] == name:
-            value = math.inf if row[quantity] is None else row[quantity]
-            values.setdefault(row["width"], {}).setdefault(row["lr"], []).append(value)
-    return {
-        width: {lr: statistics.fmean(each) for lr, each in sorted(rates.items())}
-        for width, rates in sorted(values.items())
-    }
+    rows = [row for row in results["rows"] if row["parametrization"] == name]
+    found: dict[int, dict[float, float]] = {}
+    for (width, lr), mean in sorted(means(rows, ("width", "lr"), quantity).items()):
+        found.setdefault(width, {})[lr] = mean
+    return found
 
 
 def relative_errors(results: dict[str, Any]) -> dict[str, dict[int, tuple[float, float]]]:
@@ -179,8 +163,8 @@ def relative_errors(results: dict[str, Any]) -> dict[str, dict[int, tuple[float,
     The first with the rate that validation chooses at the smallest width, the second with the one
     that it chooses at the width itself.
     """
-    errors = {name: means(results, name, "error") for name in TITLES}
-    nlls = {name: means(results, name, "nll") for name in TITLES}
+    errors = {name: table(results, name, "error") for name in TITLES}
+    nlls = {name: table(results, name, "nll") for name in TITLES}
     found: dict[str, dict[int, tuple[float, float]]] = {name: {} for name in TITLES}
     for name in TITLES:
         smallest = nlls[name][results["smallest"]]
@@ -196,36 +180,61 @@ def relative_errors(results: dict[str, Any]) -> dict[str, dict[int, tuple[float,
 
 
 def verdicts(results: dict[str, Any]) -> list[Verdict]:
-    """Return what the numbers say: of the best rate, and of what its transfer costs."""
-    losses = {name: means(results, name, "loss") for name in TITLES}
+    """Return what the numbers say: of the best rate, of what its transfer costs, and of muP."""
     best = {
         name: {width: min(each, key=lambda lr: each[lr]) for width, each in found.items()}
-        for name, found in losses.items()
+        for name, found in ((name, table(results, name, "loss")) for name in TITLES)
     }
     shift = {name: math.log2(found[max(found)] / found[min(found)]) for name, found in best.items()}
     relative = relative_errors(results)
+    # What is lost by the rate of the smallest width, against that chosen at each width.
+    lost = {
+        name: {width: moved / own for width, (moved, own) in found.items()}
+        for name, found in relative.items()
+    }
+    own = {name: [pair[1] for pair in found.values()] for name, found in relative.items()}
+    grid = {row["lr"] for row in results["rows"]}
+    edge = {*best["sp"].values(), *best["mup"].values()} & {min(grid), max(grid)}
     decided = len(best["mup"]) > 2
-    good = abs(shift["mup"]) <= 1 and shift["sp"] < -1
-    serves = {name: max(pair[0] for pair in found.values()) for name, found in relative.items()}
+    serves = {
+        name: all(ratio <= SERVES for ratio in found.values()) for name, found in lost.items()
+    }
+
+    def verdict(subject: str, holds: bool, measured: str, asked: str) -> Verdict:
+        return Verdict("lr-transfer", holds if decided else None, measured, asked, subject)
+
     return [
-        Verdict(
-            "lr-transfer",
-            good if decided else None,
-            "the learning rate with the smallest training loss at each width: "
+        verdict(
+            "the best rate",
+            abs(shift["mup"]) <= 1 and shift["sp"] < -1,
+            "with the smallest training loss at each width: "
             + "; ".join(
                 f"{TITLES[name]} " + ", ".join(f"{w}: 2^{math.log2(lr):.0f}" for w, lr in f.items())
                 for name, f in best.items()
-            ),
+            )
+            + (" (some at the edge of the grid)" if edge else ""),
             "under muP the same at the largest and the smallest width within a factor of 2, one "
             "point of the grid; under SP a smaller one by more than that",
         ),
-        Verdict(
-            "lr-transfer",
-            serves["mup"] <= SERVES < serves["sp"] if decided else None,
-            "with the rate of the smallest width the test error is at most "
-            + ", ".join(f"{value:.2f} ({TITLES[name]})" for name, value in serves.items())
-            + " times the best at a width",
+        verdict(
+            "the smallest width's rate serves all",
+            serves["mup"] and not serves["sp"],
+            "test error with it against that with the width's own: "
+            + "; ".join(
+                f"{TITLES[name]} " + ", ".join(f"{w}: {ratio:.2f}" for w, ratio in found.items())
+                for name, found in lost.items()
+            ),
             f"{SERVES:g} times at most at every width under muP, more at some width under SP",
+        ),
+        verdict(
+            "muP is at least as good",
+            all(mup <= sp * 1.02 for mup, sp in zip(own["mup"], own["sp"], strict=True)),
+            "test error with the width's own rate, muP against SP: "
+            + ", ".join(
+                f"{width}: {mup / sp:.2f}"
+                for width, mup, sp in zip(relative["mup"], own["mup"], own["sp"], strict=True)
+            ),
+            "1.02 at most at every width",
         ),
     ]
 
@@ -238,7 +247,7 @@ def draw(results: dict[str, Any], folder: Path) -> None:
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     *panels, right = figure.subplots(1, 3)
     for axis, name in zip(panels, TITLES, strict=True):
-        found = means(results, name, "loss")
+        found = table(results, name, "loss")
         for i, (width, each) in enumerate(found.items()):
             color = colormaps["viridis"](0.9 * (1 - i / max(1, len(found) - 1)))
             finite = {lr: loss for lr, loss in each.items() if math.isfinite(loss)}

@@ -99,10 +99,10 @@ def write(out: Path) -> Path:
     for name in found:
         saved = read(out / name)
         rows += [
-            [verdict.claim, STATEMENTS[verdict.claim], verdict.state, name, saved["scale"]]
+            [verdict.claim, verdict.subject or "all of it", verdict.state, name, saved["scale"]]
             for verdict in experiment(name).verdicts(saved["results"])
         ]
-    page.table(["claim", "what the paper says", "verdict", "experiment", "scale"], rows)
+    page.table(["claim", "of what", "verdict", "experiment", "scale"], rows)
     for name in found:
         _section(page, name, out / name)
     page.write(out / "index.md")
@@ -115,8 +115,11 @@ def _section(page: Page, name: str, folder: Path) -> None:
     _, _, about = (module.__doc__ or "").partition(f"{name} --out DIR")
     for paragraph in about.strip().split("\n\n"):
         page.text(" ".join(paragraph.split()))
+    for claim in module.CLAIMS:
+        page.text(f"The paper's claim {claim}: {STATEMENTS[claim]}")
     for verdict in module.verdicts(saved["results"]):
-        page.text(f"{verdict.claim}: {verdict.state}.")
+        subject = f" ({verdict.subject})" if verdict.subject else ""
+        page.text(f"{verdict.claim}{subject}: {verdict.state}.")
         page.text(f"Measured: {verdict.measured}.")
         page.text(f"Asked: {verdict.asked}.", soft=True)
     for picture in sorted(folder.glob("*.png")):

@@ -14,12 +14,14 @@ class Verdict:
         holds: Whether it does; None if a run of this size can't tell.
         measured: The numbers behind it, with their uncertainty.
         asked: What they are held against, and why.
+        subject: Which part of the claim, or of which method; all of it if left out.
     """
 
     claim: str
     holds: bool | None
     measured: str
     asked: str
+    subject: str = ""
 
     @property
     def state(self) -> str:
