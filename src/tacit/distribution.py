@@ -102,5 +102,6 @@ def _laid_out(sampled: Tensor, mean: Tensor) -> Tensor:
     """
     if sampled.ndim != 4 or sampled.shape != mean.shape or sampled.stride() == mean.stride():
         return sampled
-    alike = mean.is_contiguous(memory_format=torch.channels_last)
+    strides = zip(mean.shape, sampled.stride(), mean.stride(), strict=True)
+    alike = all(size == 1 or own == other for size, own, other in strides)
     return sampled.as_strided(mean.shape, mean.stride()) if alike else sampled

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
-from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from tacit import _checks
 from tacit._names import join
@@ -154,6 +154,11 @@ def tracked_statistics(module: nn.Module) -> dict[str, Tensor]:
         if isinstance(layer, _NormBase) and layer.training and layer.track_running_stats
         for key, buffer in layer.named_buffers(recurse=False)
     }
+
+
+def has_batch_norm(module: nn.Module) -> bool:
+    """Return whether examples are normalised by the batch that they are in."""
+    return any(isinstance(layer, _BatchNorm) for layer in module.modules())
 
 
 def leading_shape(weights: Weights, shapes: Mapping[str, torch.Size]) -> tuple[int, ...]:

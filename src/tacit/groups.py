@@ -17,13 +17,14 @@ def batch_size(module: nn.Module, inputs: Inputs) -> int:
     Raises:
         ValueError: If the inputs have no common first dimension, or if it is not the batch.
     """
-    _check_batch_first(module)
+    if (obstacle := _obstacle(module)) is not None:
+        raise ValueError(f"draws: {obstacle}; use draws=1.")
     shapes = [tuple(tensor.shape) for tensor in tensors_in(inputs) if tensor.ndim]
     if len({shape[0] for shape in shapes}) != 1:
         received = ", ".join(map(str, shapes)) or "none"
         raise ValueError(
             "draws: expected tensor inputs that all have the batch as their first dimension; "
-            f"received shapes: {received}."
+            f"received shapes: {received}. Use draws=1 otherwise."
         )
     size: int = shapes[0][0]
     args, kwargs = inputs
@@ -31,7 +32,7 @@ def batch_size(module: nn.Module, inputs: Inputs) -> int:
         if isinstance(value, list | tuple) and len(value) == size and not tensors_in(value):
             raise ValueError(
                 f"draws: a {type(value).__name__} with one entry for each of the {size} examples "
-                "can't be cut into groups; pass a tensor."
+                "can't be cut into groups; pass a tensor, or use draws=1."
             )
     return size
 
@@ -92,16 +93,19 @@ def _merge(output: Any, rows: int) -> Any:
     return map_tensors(merge, output)
 
 
-def _check_batch_first(module: nn.Module) -> None:
-    """Refuse PyTorch's own sequence modules where the first dimension is not the batch."""
+def batch_first(module: nn.Module) -> bool:
+    """Return whether nothing is known against cutting batches: see `_obstacle`."""
+    return _obstacle(module) is None
+
+
+def _obstacle(module: nn.Module) -> str | None:
+    """Return why the first dimension is not the batch in PyTorch's own sequence modules."""
     name = f"nn.{type(module).__name__}"
     if isinstance(module, nn.RNNBase):
-        raise ValueError(f"draws: the state that {name} returns doesn't have the batch first.")
+        return f"the state that {name} returns doesn't have the batch first"
     if not type(module).__module__.startswith("torch.nn."):
-        return  # a module of the user's own may turn its inputs around
+        return None  # a module of the user's own may turn its inputs around
     for layer in module.modules():
         if isinstance(layer, nn.RNNBase | nn.MultiheadAttention) and not layer.batch_first:
-            raise ValueError(
-                f"draws: the batch must be the first dimension, but this {name} has "
-                "batch_first=False."
-            )
+            return f"the batch must be the first dimension, but this {name} has batch_first=False"
+    return None

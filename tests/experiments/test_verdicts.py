@@ -69,6 +69,7 @@ def test_the_best_rate_can_move(sp, mup, holds):
         for place, width in enumerate((64, 128, 256))
         for power in range(-8, 1)
     ]
-    first, second = states(lr_transfer, {"rows": rows, "smallest": 64})
-    assert first is holds
-    assert second is (sp == -2 and mup == 0)
+    mup_rate, sp_rate, mup_cost, sp_cost, _ = states(lr_transfer, {"rows": rows, "smallest": 64})
+    assert (mup_rate and sp_rate) is holds
+    assert mup_cost is (mup == 0)
+    assert sp_cost is (sp != 0)

@@ -81,6 +81,19 @@ class TestLearning:
         assert not torch.equal(trained(), trained(draws=1))
         assert torch.equal(trained(samples=2), trained(samples=2, draws=1))
 
+    def test_one_draw_is_one_draw(self):
+        several, one = make_model(draws=4), make_model()
+        fit(several, epochs=1, draws=1)
+        fit(one, epochs=1, draws=1)
+        assert torch.equal(weights(several), weights(one))
+
+    def test_one_draw_where_the_batch_is_not_first(self):
+        layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0)  # (T, B, 4)
+        model = tacit.variational(layer, ["linear1"], rank=2, likelihood=tacit.Gaussian())
+        fit(model, (X[:16, None], X[:16, None]), epochs=1)
+        with pytest.raises(ValueError, match="has batch_first=False; use draws=1"):
+            fit(model, (X[:16, None], X[:16, None]), epochs=1, draws=2)
+
     def test_draws_of_the_model_and_of_batch_norm_if_nothing_is_said(self):
         net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
         calls = []

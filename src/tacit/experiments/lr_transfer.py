@@ -203,28 +203,36 @@ def verdicts(results: dict[str, Any]) -> list[Verdict]:
     def verdict(subject: str, holds: bool, measured: str, asked: str) -> Verdict:
         return Verdict("lr-transfer", holds if decided else None, measured, asked, subject)
 
+    asked = {
+        "mup": (abs(shift["mup"]) <= 1, "the same at the largest and the smallest width within a "
+                "factor of 2, one point of the grid"),
+        "sp": (shift["sp"] < -1, "smaller at the largest width by more than a factor of 2"),
+    }  # fmt: skip
+    costs = {
+        "mup": (serves["mup"], f"{SERVES:g} times at most at every width"),
+        "sp": (not serves["sp"], f"more than {SERVES:g} times at some width"),
+    }
     return [
-        verdict(
-            "the best rate",
-            abs(shift["mup"]) <= 1 and shift["sp"] < -1,
-            "with the smallest training loss at each width: "
-            + "; ".join(
-                f"{TITLES[name]} " + ", ".join(f"{w}: 2^{math.log2(lr):.0f}" for w, lr in f.items())
-                for name, f in best.items()
+        *(
+            verdict(
+                f"{TITLES[name]}: the best rate",
+                holds,
+                "with the smallest training loss at each width: "
+                + ", ".join(f"{w}: 2^{math.log2(lr):.0f}" for w, lr in best[name].items())
+                + (" (some at the edge of the grid)" if edge & {*best[name].values()} else ""),
+                text,
             )
-            + (" (some at the edge of the grid)" if edge else ""),
-            "under muP the same at the largest and the smallest width within a factor of 2, one "
-            "point of the grid; under SP a smaller one by more than that",
+            for name, (holds, text) in asked.items()
         ),
-        verdict(
-            "the smallest width's rate serves all",
-            serves["mup"] and not serves["sp"],
-            "test error with it against that with the width's own: "
-            + "; ".join(
-                f"{TITLES[name]} " + ", ".join(f"{w}: {ratio:.2f}" for w, ratio in found.items())
-                for name, found in lost.items()
-            ),
-            f"{SERVES:g} times at most at every width under muP, more at some width under SP",
+        *(
+            verdict(
+                f"{TITLES[name]}: what the smallest width's rate costs",
+                holds,
+                "test error with it against that with the width's own: "
+                + ", ".join(f"{w}: {ratio:.2f}" for w, ratio in lost[name].items()),
+                text,
+            )
+            for name, (holds, text) in costs.items()
         ),
         verdict(
             "muP is at least as good",

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from tacit import _files
+from tacit import _checks, _files
 from tacit._provenance import provenance
 
 Scales: TypeAlias = dict[str, dict[str, Any]]
@@ -47,7 +47,7 @@ def perform(experiment: ModuleType, scale: str, folder: Path) -> dict[str, Any]:
         "arguments": {name: value for name, value in settings.items() if name != "folder"},
         "scale": scale,
         **made_by,
-        "results": experiment.compute(**given),
+        "results": _finite(experiment.compute(**given)),
     }
     folder.mkdir(parents=True, exist_ok=True)
     _files.write_json(folder / "results.json", saved)
@@ -65,3 +65,12 @@ def read(folder: Path) -> dict[str, Any]:
 def _settings(compute: Callable[..., Any], changed: Mapping[str, Any]) -> dict[str, Any]:
     defaults = {name: p.default for name, p in inspect.signature(compute).parameters.items()}
     return {**defaults, **changed}
+
+
+def _finite(value: Any) -> Any:
+    """Return results with None for what is not finite, which JSON has no word for."""
+    if isinstance(value, Mapping):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return _checks.finite_or_none(value)

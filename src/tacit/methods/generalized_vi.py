@@ -34,6 +34,9 @@ class GeneralizedVI(Method):
 
     def __post_init__(self) -> None:
         _checks.positive_number("GeneralizedVI(strength)", self.strength)
+        for name in ("rank", "samples", "draws"):
+            if getattr(self, name) is not None:
+                _checks.positive_integer(f"GeneralizedVI({name})", getattr(self, name))
 
     def learn(self, task: Task) -> Sampled:
         model = variational(

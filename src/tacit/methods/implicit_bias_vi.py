@@ -36,8 +36,7 @@ class ImplicitBiasVI(Method):
     calibrated: bool = True
 
     def __post_init__(self) -> None:
-        _checks.positive_integer("ImplicitBiasVI(samples)", self.samples)
-        for name in ("rank", "draws"):
+        for name in ("rank", "samples", "draws"):
             if getattr(self, name) is not None:
                 _checks.positive_integer(f"ImplicitBiasVI({name})", getattr(self, name))
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from tacit import _checks
 from tacit.batches import Batches
+from tacit.functional import has_batch_norm
+from tacit.groups import batch_first
 from tacit.likelihood import Bernoulli, Categorical, Likelihood
 from tacit.objective import Objective
 from tacit.variational import Variational
@@ -44,10 +45,14 @@ def check_choices(
         raise ValueError(f"seed: expected an integer from 0 to 2^40, received {seed!r}.")
 
 
-def check_randomness(
+def draws_in_a_step(
     model: nn.Module, samples: int, draws: int | None, objective: Objective | None
 ) -> int:
-    """Return the number of draws; raise an error for numbers and objectives that can't be."""
+    """Return the number of draws in a step, chosen where none is given.
+
+    Raises:
+        ValueError: For numbers, and objectives, that can't be.
+    """
     if objective is not None and not isinstance(objective, Objective):
         raise TypeError(
             "objective: expected tacit.ExpectedLoss(), tacit.ELBO(prior) or tacit.GVI(prior, "
@@ -63,8 +68,9 @@ def check_randomness(
         return 1
     if draws is not None or samples > 1:
         return given
-    has_batch_norm = any(isinstance(layer, _BatchNorm) for layer in model.modules())
-    return model.draws if model.draws > 1 or has_batch_norm else DRAWS
+    if model.draws > 1:
+        return model.draws
+    return DRAWS if batch_first(model.module) and not has_batch_norm(model.module) else 1
 
 
 def check_exact(data: Batches, checkpoint: str | Path | None) -> None:

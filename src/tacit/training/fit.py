@@ -29,7 +29,7 @@ from tacit.training.arguments import (
     adopt,
     check_choices,
     check_exact,
-    check_randomness,
+    draws_in_a_step,
     make_fabric,
     schedule_factor,
 )
@@ -95,8 +95,9 @@ def fit(
         batch_size: Examples in a step, over all processes together; a DataLoader has its own.
         samples: Functions drawn in a step, each for the whole batch.
         draws: Draws of the weights in a step, each for a part of the batch: less noise, in one
-            pass. If left out, as many as `variational` was given, or 8; but 1 with `samples`, or
-            with batch norm, which would see the parts one by one.
+            pass, for a network that treats examples by themselves and has the batch first. If left
+            out, as many as `variational` was given, or 8; but 1 with `samples`, or with batch norm,
+            which would see the parts one by one.
         objective: `tacit.ExpectedLoss()` if left out; or `tacit.ELBO`, `tacit.GVI`.
         likelihood: The model's own if left out; a model without one has it from then on.
         parametrization: Learning rates of a plain network; a variational model has its own.
@@ -133,7 +134,7 @@ def fit(
     """
     check_choices(early_stopping, validation, resume, seed, optimizer)
     found = likelihood_of(model, likelihood)
-    draws = check_randomness(model, samples, draws, objective)
+    draws = draws_in_a_step(model, samples, draws, objective)
     settings = Settings(
         epochs=_checks.positive_integer("epochs", epochs),
         lr=_checks.positive_number("lr", lr),
