@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from tacit import Diagonal, LowRank, every_layer, first_and_last
+from tacit import every_layer, first_and_last
 from tacit.methods import ImplicitBiasVI
-
-CONVOLUTIONS, LINEAR = ("0", "3"), ("7", "9", "11")  # of LeNet-5
 
 
 def low_rank(rank: int, scale: float, draws: int) -> ImplicitBiasVI:
@@ -30,10 +28,6 @@ rank_3_half = low_rank(3, 0.5, 8)
 rank_10_quarter = low_rank(10, 0.25, 8)
 rank_3_quarter = low_rank(3, 0.25, 8)
 rank_10_full = low_rank(10, 1.0, 8)
-rank_10_half_32_draws = low_rank(10, 0.5, 32)
-diagonal = ImplicitBiasVI({"*": Diagonal(0.5)}, draws=8)
-convolutions = ImplicitBiasVI(dict.fromkeys(CONVOLUTIONS, LowRank(10, 0.5)), draws=8)
-linear = ImplicitBiasVI(dict.fromkeys(LINEAR, LowRank(10, 0.5)), draws=8)
 
 if __name__ == "__main__":
     names = [name for name, value in list(globals().items()) if isinstance(value, ImplicitBiasVI)]

@@ -56,8 +56,8 @@ def variational(
         module: Any module. It is wrapped, not copied.
         where: Which layers are random. A dict from layers' names or globs to covariances; a list of
             names or globs, with `rank` (10 if left out); a function from the module to such a dict,
-            as `tacit.first_and_last`, the paper's recipe; or None for `tacit.every_layer`, low rank
-            in all layers with a weight matrix.
+            as `tacit.first_and_last`, the paper's recipe; or None for `tacit.every_layer`: all
+            layers with a weight matrix, rank 3, at a quarter of the usual scale.
         rank: Rank of the low-rank covariances where `where` is a list or None.
         noise: Distribution of z in w = mean + S z; `tacit.noise.Gaussian()` if left out.
         parametrization: How large the factors start and how learning rates scale with width and
