@@ -11,10 +11,6 @@ from typing import Any
 
 import torch
 
-from tacit.experiments.timing import interleaved_seconds, ratio, training_bytes
-
-__all__ = ["environment", "interleaved_seconds", "ratio", "save", "training_bytes"]
-
 
 def environment() -> dict[str, Any]:
     """Return what a reader needs to know about the machine."""

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import tacit
-from benchmarks.measure import interleaved_seconds, ratio, save, training_bytes
+from benchmarks.measure import save
+from tacit.experiments.timing import interleaved_seconds, ratio, training_bytes
 from tacit.models import MLP, LeNet5, ResNet18
 from tacit.variational import Variational
 
@@ -51,10 +52,15 @@ def variational(net: nn.Module, draws: int = 1) -> nn.Module:
     return tacit.variational(net, {layers[0]: first, layers[-1]: last}, draws=draws)
 
 
-def training_steps(case: Case, draws: int) -> dict[str, Callable[[], None]]:
-    """Return training steps on the same batch, of the plain and of the variational network."""
+def training_steps(case: Case) -> dict[str, Callable[[], None]]:
+    """Return training steps on the same batch, of the plain and of variational networks."""
     x, y = torch.randn(case.batch), torch.randint(10, case.batch[:1])
-    models = {"plain": case.make_net(), "tacit": variational(case.make_net(), draws)}
+    models = {
+        "plain": case.make_net(),
+        "": variational(case.make_net()),
+        f", draws={DRAWS}": variational(case.make_net(), DRAWS),
+        ", all layers, as by default": tacit.variational(case.make_net(), draws=DRAWS),
+    }
     return {name: _step(model, x, y) for name, model in models.items()}
 
 
@@ -109,10 +115,10 @@ def main() -> None:
     rows: dict[str, dict[str, float]] = {}
     for name, case in CASES.items():
         count = 3 if arguments.smoke else case.repeats
-        seconds = interleaved_seconds(training_steps(case, 1), count, name)
-        rows[f"training step, {name}"] = {**ratio(seconds, "tacit", "plain"), "goal": case.goal}
-        seconds = interleaved_seconds(training_steps(case, DRAWS), count, f"{name}, draws={DRAWS}")
-        rows[f"training step, {name}, draws={DRAWS}"] = ratio(seconds, "tacit", "plain")
+        seconds = interleaved_seconds(training_steps(case), count, name)
+        for kind in [kind for kind in seconds if kind != "plain"]:
+            goal = {} if kind else {"goal": case.goal}
+            rows[f"training step, {name}{kind}"] = {**ratio(seconds, kind, "plain"), **goal}
     count = 3 if arguments.smoke else 60
     seconds = interleaved_seconds(last_layer_prediction(), count, "prediction")
     name = "prediction, ResNet-18, last layer, 32 samples, batch 8"

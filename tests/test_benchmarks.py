@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from benchmarks import step_time
-from benchmarks.measure import training_bytes
+from tacit.experiments.timing import training_bytes
 
 
 @pytest.mark.slow
