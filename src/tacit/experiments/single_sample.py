@@ -41,7 +41,14 @@ SCALES: Scales = {
         "seeds": 1,
     },
     "cpu": {},
-    "paper": {"train_size": 54_000, "steps": 21_100, "points": 12, "seeds": 5},
+    "paper": {
+        "train_size": 54_000,
+        "test_size": 10_000,
+        "steps": 21_100,
+        "points": 12,
+        "samples": 32,
+        "seeds": 5,
+    },
 }
 MINUTES = {"smoke": 0.1, "cpu": 20, "paper": 900}
 CLAIMS = ("single-sample",)
@@ -68,12 +75,12 @@ def images(data: str, train_size: int, test_size: int) -> list[tuple[Tensor, Ten
 def compute(
     data: str = "mnist",
     train_size: int = 10_000,
-    test_size: int = 5_000,
+    test_size: int = 2_000,
     rates: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
     steps: int = 780,
     points: int = 6,
     batch_size: int = 128,
-    samples: int = 32,
+    samples: int = 8,
     seeds: int = 2,
 ) -> dict[str, Any]:
     """Train in all ways with all learning rates; return error and NLL at several steps."""
