@@ -33,7 +33,11 @@ FIGURES = {
     "rank_scaling": {"rank_scaling"},
     "single_sample": {"error", "nll"},
 }
-KNOWN = {"coordinate_check": [True, False]}  # the standard deviations' slopes
+KNOWN = {
+    "coordinate_check": [True, False],  # the standard deviations' slopes
+    "lr_transfer": [True, False, True, False, True],  # SP is not worse off at these widths
+    "nll_overfitting": [True, True, True, False],  # the norm grows faster than log t
+}
 HELPERS = {"compared", "page", "runner", "scoring", "timing", "verdict"}
 
 
