@@ -251,6 +251,7 @@ def draw(results: dict[str, Any], folder: Path) -> None:
     """Draw the three panels from saved results."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
+    from matplotlib.ticker import NullFormatter
 
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     *panels, right = figure.subplots(1, 3)
@@ -272,6 +273,8 @@ def draw(results: dict[str, Any], folder: Path) -> None:
             heights = [pair[place] for pair in pairs.values()]
             right.plot(list(pairs), heights, style, color=colors[name], label=f"{name}, {label}")
     right.set(xscale="log", xlabel="width", title="test error / best at this width")
+    right.set_xticks(list(pairs), [str(width) for width in pairs], minor=False)
+    right.xaxis.set_minor_formatter(NullFormatter())
     right.legend(fontsize="small")
     for ending in ("pdf", "png"):
         figure.savefig(folder / f"lr_transfer.{ending}")
