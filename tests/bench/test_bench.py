@@ -128,7 +128,7 @@ def test_results_of_a_method_with_other_settings_are_not_mixed(tmp_path, monkeyp
 
 def test_descriptions_are_the_same_in_every_process():
     assert described(ImplicitBiasVI(tacit.first_and_last)) == (
-        "ImplicitBiasVI(where=first_and_last, rank=None, samples=1, draws=1, calibrated=True)"
+        "ImplicitBiasVI(where=first_and_last, rank=None, samples=1, draws=None, calibrated=True)"
     )
     method = ImplicitBiasVI(partial(tacit.every_layer, scale=0.25))
     assert "where=every_layer(scale=0.25)" in described(method)
