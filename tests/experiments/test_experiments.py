@@ -82,7 +82,7 @@ def test_the_page_of_all(out):
     assert text.count("<img") == sum(map(len, FIGURES.values()))
     assert all(f"tacit reproduce {name} --scale smoke" in text for name in FIGURES)
     assert "error-equals-variance-sgd: holds." in text
-    assert "lr-transfer: not decided at this scale." in text
+    assert "rank-scaling: not decided at this scale." in text
 
 
 @pytest.mark.parametrize("name", FIGURES)
