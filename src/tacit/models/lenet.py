@@ -39,6 +39,6 @@ class LeNet5(nn.Sequential, Rebuildable):
             nn.ReLU(),
             nn.Linear(84, classes),
         )
-        # On a CPU a training step takes two thirds of the time with channels last.
+        # On one core of a CPU a training step takes two thirds of the time with channels last.
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.arguments = {"classes": classes, "channels": channels}
