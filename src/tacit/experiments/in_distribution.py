@@ -73,15 +73,26 @@ def _of_method(found: Comparison, method: str, name: str, decided: bool) -> list
     ]
 
 
-def _post_hoc(found: Comparison, decided: bool) -> Verdict:
-    """Return whether methods that come after training leave the error as it is."""
-    moved = {
-        f"{method} {label(setting)}": found.mean(setting, method, "error")
-        - found.mean(setting, "standard", "error")
-        for method in ("temperature_scaling", "laplace_grid", "laplace_marglik")
+def _against_standard(
+    found: Comparison, methods: Sequence[str], quantity: str
+) -> dict[str, tuple[float, float]]:
+    """Return the means of methods and of the standard network, for each setting that has both."""
+    return {
+        f"{method} {label(setting)}": (
+            found.mean(setting, method, quantity),
+            found.mean(setting, "standard", quantity),
+        )
+        for method in methods
         for setting in found.settings
         if method in found.methods(setting)
     }
+
+
+def _post_hoc(found: Comparison, decided: bool) -> Verdict:
+    """Return whether methods that come after training leave the error as it is."""
+    methods = ("temperature_scaling", "laplace_grid", "laplace_marglik")
+    pairs = _against_standard(found, methods, "error")
+    moved = {name: after - before for name, (after, before) in pairs.items()}
     return Verdict(
         "in-distribution",
         all(abs(points) <= 0.2 for points in moved.values()) if decided else None,
@@ -94,13 +105,9 @@ def _post_hoc(found: Comparison, decided: bool) -> Verdict:
 
 def _worse(found: Comparison, decided: bool) -> Verdict:
     """Return whether Laplace or mean-field VI make the NLL worse somewhere."""
-    ratios = {
-        f"{method} {label(setting)}": found.mean(setting, method, "nll")
-        / found.mean(setting, "standard", "nll")
-        for method in ("laplace_grid", "laplace_marglik", "mean_field_vi")
-        for setting in found.settings
-        if method in found.methods(setting)
-    }
+    methods = ("laplace_grid", "laplace_marglik", "mean_field_vi")
+    pairs = _against_standard(found, methods, "nll")
+    ratios = {name: theirs / standard for name, (theirs, standard) in pairs.items()}
     return Verdict(
         "in-distribution",
         any(ratio > 1 for ratio in ratios.values()) if decided else None,
