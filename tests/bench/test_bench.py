@@ -53,6 +53,7 @@ def test_the_learning_rate_is_the_problems_unless_given():
         ({"epochs": 0}, "epochs: expected an integer"),
         ({"lr": 0.0}, "lr: expected a number above 0"),
         ({"test_size": 0}, "test_size: expected an integer"),
+        ({"validation_size": 0}, "validation_size: expected an integer"),
     ],
 )
 def test_settings_that_cant_be_are_refused(change, message):

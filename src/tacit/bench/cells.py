@@ -65,6 +65,7 @@ class Cell:
         batch_size: Examples in a step.
         width: Of the network, where it has one; if left out, its own.
         train_size: How many examples to train on, the first; all if left out.
+        validation_size: How many to set temperatures by, the first; all if left out.
         test_size: How many test images, the first; all if left out.
         corrupted_size: How many of them with each corruption, and how many foreign images; as many
             as test images if left out.
@@ -80,6 +81,7 @@ class Cell:
     batch_size: int = 128
     width: int | None = None
     train_size: int | None = None
+    validation_size: int | None = None
     test_size: int | None = None
     corrupted_size: int | None = None
     samples: int = 32
@@ -95,7 +97,7 @@ class Cell:
             raise ValueError(f"seed: expected an integer of at least 0, received {self.seed!r}.")
         for name in ("epochs", "batch_size", "samples"):
             _checks.positive_integer(name, getattr(self, name))
-        for name in ("width", "train_size", "test_size", "corrupted_size"):
+        for name in ("width", "train_size", "validation_size", "test_size", "corrupted_size"):
             if getattr(self, name) is not None:
                 _checks.positive_integer(name, getattr(self, name))
         if (
@@ -122,9 +124,8 @@ class Cell:
     @property
     def network(self) -> str:
         """Name of the plain networks that it may share with other methods."""
-        shared = asdict(
-            replace(self, method="standard", test_size=None, corrupted_size=None, samples=1)
-        )
+        unused = ("validation_size", "test_size", "corrupted_size")
+        shared = {**asdict(self), **dict.fromkeys(unused), "method": "standard", "samples": 1}
         digest = hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
         return f"{self.data}-{self.parametrization}-{self.seed}-{digest[:12]}".replace(":", ".")
 

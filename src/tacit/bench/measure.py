@@ -49,7 +49,8 @@ def measure(
     sizes = {} if cell.width is None else {"width": cell.width}
     task = Task(
         lambda: problem.make_net(**sizes),
-        data.train[: cell.train_size], data.validation, Categorical(),
+        data.train[: cell.train_size], data.validation[: cell.validation_size],
+        Categorical(),
         PARAMETRIZATIONS[cell.parametrization](), cell.seed,
         {"epochs": cell.epochs, "lr": cell.lr, "batch_size": cell.batch_size, "progress": False},
         kept,

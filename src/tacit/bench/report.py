@@ -116,6 +116,7 @@ def _settings(cells: Iterable[Any]) -> str:
             "batch_size",
             "width",
             "train_size",
+            "validation_size",
             "test_size",
             "corrupted_size",
             "samples",

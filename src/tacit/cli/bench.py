@@ -19,6 +19,7 @@ NUMBERS = {
     "batch-size": (int, 128, "examples in a step"),
     "width": (int, None, "of networks that have one"),
     "train-size": (int, None, "train on the first N images only"),
+    "validation-size": (int, None, "set temperatures by the first N images only"),
     "test-size": (int, None, "test on the first N images only"),
     "corrupted-size": (int, None, "use N images of each corruption and foreign set only"),
     "samples": (int, 32, "functions in a prediction"),
