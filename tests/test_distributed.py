@@ -10,17 +10,22 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import tacit
+from tacit import lazy
 
 
-def train(rank, port, folder):
+def train(rank, port, folder, ours):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=2)
     torch.manual_seed(rank)
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-    model = tacit.variational(net, draws=2)
+    model = tacit.variational(net, rank=6, draws=1 if ours else 2)
     parallel = DistributedDataParallel(model)  # starts from the parameters of rank 0
-    optimizer = torch.optim.SGD(model.param_groups(lr=0.05), momentum=0.9)
+    if ours:
+        lazy.SMALL = 0  # alone it would be lazy
+        optimizer = tacit.SGD(model, lr=0.05, momentum=0.9)
+    else:
+        optimizer = torch.optim.SGD(model.param_groups(lr=0.05), momentum=0.9)
     x = torch.ones(6, 4)  # the same data: only the noise differs
     outputs = []
     for _ in range(5):
@@ -38,8 +43,9 @@ def train(rank, port, folder):
 
 
 @pytest.mark.slow
-def test_two_processes_stay_in_step_with_different_noise(tmp_path, unused_port):
-    mp.spawn(train, args=(unused_port, str(tmp_path)), nprocs=2)
+@pytest.mark.parametrize("ours", [False, True], ids=["torch.optim.SGD", "tacit.SGD"])
+def test_two_processes_stay_in_step_with_different_noise(tmp_path, unused_port, ours):
+    mp.spawn(train, args=(unused_port, str(tmp_path), ours), nprocs=2)
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
     for name, value in first["state"].items():
         assert torch.equal(value, second["state"][name]), name

@@ -24,6 +24,7 @@ from tacit.prediction import evaluate, predict
 from tacit.saving import load, save
 from tacit.scaling import describe, initialize, param_groups
 from tacit.selection import every_layer, first_and_last
+from tacit.sgd import SGD
 from tacit.training import fit
 from tacit.transfer import transfer_learning_rate
 from tacit.variational import variational
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ELBO",
     "GVI",
+    "SGD",
     "Bernoulli",
     "Categorical",
     "Diagonal",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,7 +46,7 @@ class Distribution:
     def weights(self, z: Tensor) -> dict[str, Tensor]:
         """Return mean + S z for each tensor of the layer, of shape (*z.shape[:-1], *shape)."""
         deviation = self.covariance.apply(self.factors, z, self.shapes)
-        return {name: _laid_out(mean + deviation[name], mean) for name, mean in self.mean.items()}
+        return {name: laid_out(mean + deviation[name], mean) for name, mean in self.mean.items()}
 
     def trace(self) -> Tensor:
         """Return the trace of Sigma: the sum of the parameters' variances."""
@@ -93,7 +95,17 @@ class Prior:
         return found.hexdigest()[:12]
 
 
-def _laid_out(sampled: Tensor, mean: Tensor) -> Tensor:
+def own_precision(device: str) -> AbstractContextManager[Any]:
+    """Return a context that keeps the precision of tensors, also under autocast.
+
+    Weights are sampled in it: bfloat16 has too few digits for small deviations from the mean.
+    """
+    if torch.is_autocast_enabled(device):
+        return torch.autocast(device, enabled=False)
+    return nullcontext()
+
+
+def laid_out(sampled: Tensor, mean: Tensor) -> Tensor:
     """Return a sampled convolution in the memory format of its mean.
 
     A sum has it too, except where a dimension has size 1, as the channels of gray images: any

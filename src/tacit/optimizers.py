@@ -9,6 +9,8 @@ from torch import nn
 
 from tacit.parametrization import Parametrization, optimizer_family
 from tacit.scaling import param_groups
+from tacit.sgd import SGD
+from tacit.variational import Variational
 
 OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     kind.__name__.lower(): kind
@@ -37,6 +39,8 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """Return one of torch's optimizers over the parameter groups of a network.
 
+    For a variational model and SGD it is `tacit.SGD`, which takes the same steps.
+
     Args:
         net: A plain network or a variational model.
         lr: Learning rate, before the factors of the parametrization.
@@ -49,6 +53,8 @@ def make_optimizer(
         ValueError: If it is not known how the optimizer's learning rates scale.
     """
     optimizer_family(optimizer)  # refuses what is not in OPTIMIZERS, with the reason
+    if isinstance(net, Variational) and optimizer.lower() == "sgd":
+        return SGD(net, lr, weight_decay=weight_decay, **settings)
     groups = param_groups(
         net, lr, optimizer, parametrization=parametrization, weight_decay=weight_decay
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
 from typing import Any, cast
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from tacit import _checks
 from tacit._names import grow, join
 from tacit._tree import map_tensors
-from tacit.distribution import Distribution, Prior
+from tacit.distribution import Distribution, Prior, own_precision
 from tacit.functional import (
     Caller,
     Inputs,
@@ -26,6 +25,7 @@ from tacit.functional import (
     tracked_statistics,
 )
 from tacit.groups import batch_size, call_in_groups
+from tacit.lazy import LazilyTrained
 from tacit.likelihood import Likelihood
 from tacit.noise import Gaussian, Noise
 from tacit.parametrization import Entry, Parametrization, Standard, group, optimizer_family
@@ -135,7 +135,7 @@ def _check_module(module: nn.Module) -> None:
         )
 
 
-class Variational(nn.Module):
+class Variational(LazilyTrained):
     """A module with random parameters; made by `variational`.
 
     Attributes:
@@ -178,6 +178,7 @@ class Variational(nn.Module):
     @property
     def distributions(self) -> dict[str, Distribution]:
         """The distributions of the random layers, by the layers' names."""
+        self.settle()
         return {layer.label: self._distribution(layer) for layer in self.layers}
 
     @property
@@ -191,7 +192,7 @@ class Variational(nn.Module):
 
     def _distribution(self, layer: RandomLayer) -> Distribution:
         owner = self.module.get_submodule(layer.name)
-        home = self.factors.get_submodule(layer.name)
+        home = self.factors_as_kept.get_submodule(layer.name)
         mean = {name: getattr(owner, name) for name in layer.shapes}
         if any(value is None or value.shape != layer.shapes[n] for n, value in mean.items()):
             raise RuntimeError(
@@ -284,6 +285,7 @@ class Variational(nn.Module):
         Raises:
             ValueError: If the optimizer's scaling is not known, or a parameter is in no group.
         """
+        self.follow(None)  # these groups are for another optimizer than before
         return group(self.entries(optimizer), self, lr, weight_decay)
 
     def entries(self, optimizer: str) -> Iterator[Entry]:
@@ -358,17 +360,31 @@ class Variational(nn.Module):
             lines.append(f"  {kind} run in a loop, vmap can't: {obstacle}")
         return "\n".join(lines)
 
+    def _training_weights(
+        self, shape: tuple[int, ...], generator: torch.Generator | None
+    ) -> dict[str, Tensor]:
+        """Draw weights for a step of training: lazily, where `tacit.SGD` trains the factors."""
+        if self.lazy is None or generator is not None or not self.training:
+            return self.sample(shape, generator=generator)
+        distributions = {layer.label: self._distribution(layer) for layer in self.layers}
+        drawn = self.lazy.draw(distributions, shape)
+        others = {n: d for n, d in distributions.items() if n not in drawn}
+        weights = self._weights(others, _draw(others, shape, None))
+        for layer in self.layers:
+            for tensor, sampled in drawn.get(layer.label, {}).items():
+                weights[join(layer.name, tensor)] = sampled
+        return weights
+
     def _weights(
         self, distributions: Mapping[str, Distribution], noise: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        # In the parameters' own precision also under autocast: bfloat16 has too few digits for
-        # small deviations from the mean.
-        device = next(iter(noise.values())).device.type
-        autocast = torch.is_autocast_enabled(device)
-        with torch.autocast(device, enabled=False) if autocast else nullcontext():
+        if not noise:
+            return {}
+        with own_precision(next(iter(noise.values())).device.type):
             return {
                 join(layer.name, tensor): sampled
                 for layer in self.layers
+                if layer.label in distributions
                 for tensor, sampled in distributions[layer.label]
                 .weights(noise[layer.label])
                 .items()
@@ -384,10 +400,10 @@ class Variational(nn.Module):
             # needs two in a group.
             count = min(count, size // 2 if tracked_statistics(self.module) else size)
         if count <= 1:
-            return self._caller.one(self.module, self.sample(generator=generator), inputs)
+            return self._caller.one(self.module, self._training_weights((), generator), inputs)
         if count > size:
             raise ValueError(f"draws: at most one per example, {size}; received {count}.")
-        weights = self.sample(count, generator=generator)
+        weights = self._training_weights((count,), generator)
         return call_in_groups(self._caller, self.module, weights, inputs, size)
 
     def _call_samples(

@@ -99,8 +99,8 @@ class TestLearning:
         calls = []
         plain = nn.Linear(4, 2)
         for model in (tacit.variational(net), tacit.variational(plain, rank=2, draws=4)):
-            model.sample = lambda *shape, model=model, **kwargs: (
-                calls.append(shape), type(model).sample(model, *shape, **kwargs)
+            model._training_weights = lambda shape, generator, model=model: (
+                calls.append(shape), type(model)._training_weights(model, shape, generator)
             )[1]  # fmt: skip
             fit(model, epochs=1, batch_size=96, likelihood=tacit.Categorical())
         assert calls == [(), (4,)]

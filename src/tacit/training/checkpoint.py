@@ -112,6 +112,8 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, saved: Checkpoint) ->
     state: dict[int, dict[str, Any]] = {}
     for key, value in {**saved.data["numbers"], **saved.tensors}.items():
         index, _, name = key.partition(".")
+        # Tensors of a file begin anywhere in memory; the last bit of a product may depend on where.
+        value = value.clone() if isinstance(value, Tensor) else value
         state.setdefault(int(index), {})[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": saved.data["groups"]})
 

@@ -217,7 +217,7 @@ def _epoch(
         run.optimizer.step()
         run.end_step(value)
         show(value)
-        if run.done < len(run.data) and run.any_process(stop()):
+        if run.done < len(run.data) and run.any_process(stop()) and not run.behind:
             return None
     if not run.finite:
         _diverged(run, f"A parameter is not finite after epoch {run.epoch + 1}", lr)
@@ -264,6 +264,7 @@ def _drawing(model: nn.Module, draws: int) -> Iterator[None]:
         yield
     finally:
         model.draws = before
+        model.follow(None)  # what trains it next need not be tacit.SGD
 
 
 def _loss(run: Run, objective: Objective, size: int) -> Callable[[Batch], Tensor]:

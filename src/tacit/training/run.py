@@ -75,6 +75,7 @@ class Run:
         self._frozen = [m for m in model.modules() if model.training and not m.training]
         wrapped: Any = fabric.setup(model, optimizer)
         self.model, self.optimizer = wrapped
+        self.like = next(model.parameters())  # has the device and the precision
         self.likelihood = likelihood.to(self.device)
         self._parts: dict[str, nn.Module] = {"model": model}
         if all(likelihood is not part for part in model.modules()):
@@ -130,9 +131,13 @@ class Run:
         return self.epoch >= self.settings.epochs or self.history.stopped != "epochs"
 
     @property
-    def like(self) -> Tensor:
-        """One of the model's parameters: it has their device and precision."""
-        return next(self.raw.parameters())
+    def behind(self) -> bool:
+        """Whether the optimizer is between two times that it touches factors.
+
+        To stop there would move these times, and with them the rounding of what follows: the run
+        would not go on with the same bits.
+        """
+        return bool(getattr(self.optimizer.optimizer, "behind", False))
 
     def begin_epoch(self) -> None:
         """Remember where the epoch began."""

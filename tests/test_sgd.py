@@ -1,0 +1,510 @@
+"""tacit.SGD takes the steps of torch.optim.SGD, whatever happens around it."""
+
+import copy
+import os
+import pickle
+import signal
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
+
+import tacit
+from tacit import lazy
+
+LR = 0.02
+EXACT = {"rtol": 1e-9, "atol": 1e-11}  # hundreds of steps in float64
+SETTINGS = {
+    "plain": {},
+    "momentum": {"momentum": 0.9},
+    "nesterov": {"momentum": 0.9, "nesterov": True},
+    "dampening": {"momentum": 0.8, "dampening": 0.3},
+    "maximize": {"momentum": 0.5, "maximize": True},
+}
+
+
+@pytest.fixture(autouse=True)
+def _float64_and_lazy_from_the_first_number(monkeypatch):
+    monkeypatch.setattr(lazy, "SMALL", 0)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def make_model(draws=1, ranks=(6, 4)):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3))
+    first, last = map(tacit.LowRank, ranks)
+    return tacit.variational(
+        net, {"0": first, "2": last}, draws=draws, parametrization=tacit.MaximalUpdate()
+    )
+
+
+class Pair:
+    """A model under tacit.SGD, and another that follows it with the same noise under torch's."""
+
+    def __init__(self, draws=1, ranks=(6, 4), weight_decay=0.0, **settings):
+        self.model, self.other = make_model(draws, ranks), make_model(draws, ranks)
+        self.ours = tacit.SGD(self.model, LR, **settings)
+        self.torchs = torch.optim.SGD(self.other.param_groups(LR), lr=LR, **settings)
+        for optimizer in self.both:
+            for group in optimizer.param_groups:
+                group["weight_decay"] = weight_decay  # of the factors too
+        self.data = torch.Generator().manual_seed(1)
+
+    @property
+    def both(self):
+        return self.ours, self.torchs
+
+    def outputs(self, x):
+        """The outputs of both, with the noise that tacit.SGD had drawn ahead."""
+        output = self.model(x)
+        block, count = self.model.lazy._block, self.model.draws
+        first = list(self.model.lazy._passes.values())[-1]
+        noise = {
+            label: next(iter(factors.values())).Z[first : first + count]
+            for label, factors in block.layers.items()
+        }
+        weights = {
+            f"{label}.{name}": sampled
+            for label, distribution in self.other.distributions.items()
+            for name, sampled in distribution.weights(noise[label]).items()
+        }
+        groups = x.chunk(count)
+        parts = [
+            self.other(part, weights={n: w[i] for n, w in weights.items()})
+            for i, part in enumerate(groups)
+        ]
+        return output, torch.cat(parts)
+
+    def backward(self, size=6):
+        x = torch.randn(size, 5, generator=self.data)
+        y = torch.randn(size, 3, generator=self.data)
+        for output in self.outputs(x):
+            (output - y).square().mean().backward()
+
+    def step(self):
+        for optimizer in self.both:
+            optimizer.zero_grad()
+        self.backward()
+        for optimizer in self.both:
+            optimizer.step()
+
+    def check(self):
+        named = dict(self.other.named_parameters())
+        for name, parameter in self.model.named_parameters():
+            assert_close(parameter, named[name], msg=lambda m, n=name: f"{n}: {m}", **EXACT)
+            ours, torchs = self.ours.state[parameter], self.torchs.state[named[name]]
+            assert_close(ours.get("momentum_buffer"), torchs.get("momentum_buffer"), **EXACT)
+
+
+@pytest.mark.parametrize("draws", [1, 2])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_hundreds_of_steps_with_a_schedule(name, weight_decay, draws):
+    ranks = (6, 4) if draws == 1 else (12, 10)
+    pair = Pair(draws, ranks, weight_decay, **SETTINGS[name])
+    start = copy.deepcopy(dict(pair.model.named_parameters()))
+    schedules = [torch.optim.lr_scheduler.CosineAnnealingLR(o, 200) for o in pair.both]
+    blocks = set()
+    for _ in range(200 if name != "maximize" else 30):
+        pair.step()
+        blocks.add(pair.model.lazy._block)
+        for schedule in schedules:
+            schedule.step()
+    assert 3 < len(blocks) < 100  # factors are touched once in several steps
+    pair.check()
+    assert all(not torch.equal(p, start[n]) for n, p in pair.model.named_parameters())
+
+
+def test_one_draw_is_unbiased_and_other_calls_are_as_ever():
+    """Draws ahead are draws: their moments over many blocks are those of the distribution."""
+    model = make_model()
+    optimizer = tacit.SGD(model, LR)
+    x = torch.randn(1, 5)
+    outputs = torch.stack([model(x).detach() for _ in range(4000)])
+    assert optimizer.behind
+    expected = model(x, samples=20_000).detach()
+    assert_close(outputs.mean(0), expected.mean(0), rtol=0, atol=0.05)
+    assert_close(outputs.std(0), expected.std(0), rtol=0.05, atol=0)
+
+
+def test_settings_may_change_in_the_middle():
+    pair = Pair(momentum=0.9)
+    for step in range(40):
+        for optimizer in pair.both:
+            for group in optimizer.param_groups:
+                group["momentum"] = 0.0 if step % 7 == 3 else 0.9
+                group["nesterov"] = step % 5 == 0
+        pair.step()
+    pair.check()
+
+
+@pytest.mark.parametrize("passes", [2, 5])
+def test_gradient_accumulation(passes):
+    pair = Pair(momentum=0.9)
+    for _ in range(40):
+        for optimizer in pair.both:
+            optimizer.zero_grad()
+        for _ in range(passes):
+            pair.backward()
+        for optimizer in pair.both:
+            optimizer.step()
+    pair.check()
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["by the optimizer", "by torch"])
+def test_clipping(ours):
+    pair, norms = Pair(momentum=0.9), []
+    for _ in range(40):
+        for optimizer in pair.both:
+            optimizer.zero_grad()
+        pair.backward()
+        expected = nn.utils.clip_grad_norm_(pair.other.parameters(), 1.5)
+        if ours:
+            norm = pair.ours.clip_grad_norm(1.5)
+            assert pair.ours.behind or pair.model.lazy._block is not None
+        else:
+            norm = nn.utils.clip_grad_norm_(pair.model.parameters(), 1.5)
+        assert float(norm) == pytest.approx(float(expected))
+        norms.append(float(norm))
+        for optimizer in pair.both:
+            optimizer.step()
+    pair.check()
+    assert min(norms) < 1.5 < max(norms)
+
+
+LOOKS = {
+    "factors": lambda pair: pair.model.factors,
+    "parameters": lambda pair: list(pair.model.parameters()),
+    "state_dict": lambda pair: pair.model.state_dict(),
+    "distributions": lambda pair: pair.model.distributions,
+    "samples": lambda pair: pair.model(torch.ones(2, 5), samples=2),
+    "generator": lambda pair: pair.model(torch.ones(2, 5), generator=torch.Generator()),
+    "deepcopy": lambda pair: copy.deepcopy(pair.model),
+    "pickle": lambda pair: pickle.dumps(pair.model),
+    "to": lambda pair: pair.model.to(torch.float64),
+    "inference": lambda pair: torch.inference_mode()(pair.model)(torch.ones(2, 5)),
+    "optimizer": lambda pair: pair.ours.state_dict(),
+    "parent": lambda pair: nn.Sequential(pair.model).state_dict(),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_whoever_looks_finds_the_factors_up_to_date(look):
+    pair = Pair(momentum=0.9)
+    for step in range(30):
+        pair.step()
+        if step % 4 == 2:
+            LOOKS[look](pair)
+            kept, other = pair.model.factors_as_kept, pair.other.factors
+            for mine, theirs in zip(kept.parameters(), other.parameters(), strict=True):
+                assert_close(mine, theirs, **EXACT)
+    pair.check()
+
+
+@pytest.mark.parametrize("look", ["factors", "samples"])
+def test_looking_between_forward_and_backward_and_step(look):
+    pair = Pair(momentum=0.9)
+    for step in range(20):
+        for optimizer in pair.both:
+            optimizer.zero_grad()
+        x = torch.randn(6, 5, generator=pair.data)
+        output, other = pair.outputs(x)
+        if step % 3 == 0:
+            LOOKS[look](pair)
+        output.square().mean().backward()
+        other.square().mean().backward()
+        if step % 4 == 0:
+            LOOKS[look](pair)
+            factors = zip(
+                pair.model.factors_as_kept.parameters(),
+                pair.other.factors.parameters(),
+                strict=True,
+            )
+            for mine, theirs in factors:
+                assert_close(mine.grad, theirs.grad, **EXACT)
+        for optimizer in pair.both:
+            optimizer.step()
+    pair.check()
+
+
+def test_passes_without_backward_and_two_backwards_of_one():
+    pair = Pair(momentum=0.9)
+    for _ in range(20):
+        for optimizer in pair.both:
+            optimizer.zero_grad()
+        with torch.no_grad():
+            pair.model(torch.ones(2, 5))
+        pair.model(torch.ones(2, 5))
+        for output in pair.outputs(torch.randn(6, 5, generator=pair.data)):
+            output.square().mean().backward(retain_graph=True)
+            output.mean().backward()
+        for optimizer in pair.both:
+            optimizer.step()
+    pair.check()
+
+
+def test_gradients_may_be_dropped():
+    pair = Pair(momentum=0.9)
+    for _ in range(20):
+        pair.backward()
+        pair.step()  # begins with zero_grad
+        pair.backward()
+        pair.model.zero_grad()
+        pair.other.zero_grad()
+        for optimizer in pair.both:
+            optimizer.step()  # of nothing
+    pair.check()
+
+
+def test_a_closure():
+    pair = Pair()
+
+    def closure():
+        pair.backward()
+        return 3.0
+
+    assert pair.ours.step(closure) == 3.0
+    pair.torchs.step()
+    pair.check()
+
+
+def test_gradients_by_another_way_too():
+    """A regularizer looks at the factors, and gives them gradients of its own."""
+    pair = Pair(momentum=0.9)
+    objectives = [tacit.GVI(m.prior(), 0.1) for m in (pair.model, pair.other)]
+    for _ in range(20):
+        for optimizer in pair.both:
+            optimizer.zero_grad()
+        outputs = pair.outputs(torch.randn(6, 5, generator=pair.data))
+        models = pair.model, pair.other
+        for objective, output, model in zip(objectives, outputs, models, strict=True):
+            objective(output.square().mean(), model, data_size=10).backward()
+        for optimizer in pair.both:
+            optimizer.step()
+    pair.check()
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_activation_checkpointing_uses_the_same_draw(reentrant):
+    results = []
+    for kept in (False, True):
+        model = make_model()
+        optimizer = tacit.SGD(model, LR, momentum=0.9)
+        torch.manual_seed(3)
+        x = torch.randn(6, 5, requires_grad=True)
+        for _ in range(20):
+            optimizer.zero_grad()
+            output = checkpoint(model, x, use_reentrant=reentrant) if kept else model(x)
+            output.square().mean().backward()
+            optimizer.step()
+        results.append(model.state_dict())
+    assert_close(*results, **EXACT)
+
+
+def test_a_state_that_is_loaded_is_the_state():
+    pair = Pair(momentum=0.9)
+    start = copy.deepcopy((pair.model.state_dict(), pair.torchs.state_dict()))
+    for _ in range(3):
+        pair.step()
+    assert pair.ours.behind
+    pair.model.load_state_dict(start[0])
+    assert_close(pair.model.state_dict(), start[0], rtol=0, atol=0)
+    nn.Sequential(pair.model).load_state_dict({f"0.{n}": v for n, v in start[0].items()})
+    pair.ours.load_state_dict(start[1])
+    pair.other.load_state_dict(start[0])
+    pair.torchs.load_state_dict(start[1])
+    for _ in range(20):
+        pair.step()
+    pair.check()
+
+
+def test_state_may_come_from_torch_and_go_there():
+    pair = Pair(momentum=0.9)
+    for _ in range(5):
+        pair.step()
+    mine, theirs = copy.deepcopy((pair.ours.state_dict(), pair.torchs.state_dict()))
+    pair.ours.load_state_dict(theirs)
+    pair.torchs.load_state_dict(mine)
+    for _ in range(15):
+        pair.step()
+    pair.check()
+
+
+def test_a_factor_that_somebody_changes():
+    """Through a reference from before, which nobody can see: the change stays."""
+    pair = Pair(momentum=0.9)
+    factors = [model.get_submodule("factors.0").weight for model in (pair.model, pair.other)]
+    for step in range(20):
+        pair.step()
+        if step in (9, 19):
+            with torch.no_grad():
+                for factor in factors:
+                    factor.add_(0.1)
+    pair.check()
+
+
+@pytest.mark.parametrize("groups", [True, False], ids=["param_groups", "parameters"])
+def test_another_optimizer_takes_over(groups):
+    model = make_model()
+    first = tacit.SGD(model, LR)
+    for _ in range(3):
+        first.zero_grad()
+        model(torch.ones(4, 5)).square().mean().backward()
+        first.step()
+    second = torch.optim.Adam(model.param_groups(LR) if groups else model.parameters(), lr=LR)
+    before = copy.deepcopy(model.factors.state_dict())
+    for _ in range(3):
+        second.zero_grad()
+        model(torch.ones(4, 5)).square().mean().backward()
+        second.step()
+    assert all(not torch.equal(before[n], p) for n, p in model.factors.state_dict().items())
+
+
+def test_frozen_means_and_factors_are_left_to_torch():
+    for frozen in ("module.0.weight", "factors.0.weight"):
+        model = make_model()
+        model.get_parameter(frozen).requires_grad_(False)
+        optimizer = tacit.SGD(model, LR)
+        before = copy.deepcopy(model.state_dict())
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(4, 5)).square().mean().backward()
+            optimizer.step()
+        after = model.state_dict()
+        assert [n for n in after if torch.equal(before[n], after[n])] == [frozen]
+
+
+@pytest.mark.parametrize("draws", [1, 2])
+def test_one_step_is_exact_in_a_convolution_with_channels_last(draws):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(48, 2))
+    net = net.to(memory_format=torch.channels_last)
+    model = tacit.variational(net, {"0": tacit.LowRank(9)}, draws=draws)
+    optimizer = tacit.SGD(model, LR)
+    start = model.factors.get_submodule("0").weight.detach().clone()
+    x = torch.randn(4, 2, 6, 6).to(memory_format=torch.channels_last)
+    model(x).square().mean().backward()
+    factor = model.lazy._block.layers["0"]["weight"]
+    z, gradients = factor.Z[:draws], factor.rows[:draws]
+    assert_close(gradients.sum(0).view(3, 2, 3, 3), net[0].weight.grad)
+    optimizer.step()
+    lr = LR / 9
+    expected = start - lr * (z.T @ gradients).view_as(start)
+    assert_close(model.factors.get_submodule("0").weight, expected, **EXACT)
+
+
+def test_under_autocast_factors_keep_their_precision():
+    torch.set_default_dtype(torch.float32)
+    results = []
+    for enabled in (False, True):
+        model = make_model()
+        optimizer = tacit.SGD(model, LR, momentum=0.9)
+        torch.manual_seed(3)
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            drawn = [model._training_weights((), None)["0.weight"] for _ in range(30)]
+        assert optimizer.behind
+        results.append(torch.stack(drawn))
+    assert_close(*results, rtol=0, atol=0)
+
+
+def test_half_precision_with_a_loss_scale_goes_the_usual_way():
+    torch.set_default_dtype(torch.float32)
+    model = make_model()
+    optimizer = tacit.SGD(model, LR)
+    with torch.autocast("cpu", torch.float16):
+        model(torch.ones(4, 5)).float().square().mean().backward()
+    assert not optimizer.behind
+    assert all(factor.grad is not None for factor in model.factors.parameters())
+
+
+def test_compiled_and_transformed_models_go_the_usual_way():
+    model = make_model()
+    optimizer = tacit.SGD(model, LR)
+    x = torch.ones(4, 5)
+    torch.compile(model, fullgraph=True, backend="eager")(x).square().mean().backward()
+    assert all(factor.grad is not None for factor in model.factors.parameters())
+    optimizer.step()
+    parameters = {name: value.detach() for name, value in model.named_parameters()}
+
+    def loss(parameters):
+        return torch.func.functional_call(model, parameters, (x,)).square().mean()
+
+    found = torch.func.grad(loss)(parameters)
+    assert all(found[name].abs().sum() > 0 for name in found)
+
+
+def test_small_layers_other_covariances_and_many_draws_go_the_usual_way(monkeypatch):
+    net = nn.Sequential(nn.Linear(5, 8), nn.Linear(8, 3))
+    for where, draws in [({"0": tacit.Diagonal()}, 1), ({"0": tacit.LowRank(3)}, 4)]:
+        model = tacit.variational(copy.deepcopy(net), where, draws=draws)
+        optimizer = tacit.SGD(model, LR)
+        model(torch.ones(4, 5)).sum().backward()
+        assert not optimizer.behind
+    monkeypatch.setattr(lazy, "SMALL", 1000)
+    model = make_model()
+    optimizer = tacit.SGD(model, LR)
+    model(torch.ones(4, 5)).sum().backward()
+    assert not optimizer.behind
+
+
+def test_a_dead_optimizer_is_no_optimizer():
+    model = make_model()
+    optimizer = tacit.SGD(model, LR)
+    model(torch.ones(4, 5)).sum().backward()
+    optimizer.step()
+    assert optimizer.behind
+    del optimizer
+    model.zero_grad()
+    model(torch.ones(4, 5)).sum().backward()
+    assert all(factor.grad is not None for factor in model.factors.parameters())
+
+
+def test_gradients_of_gradients_are_refused():
+    model = make_model()
+    optimizer = tacit.SGD(model, LR)
+    loss = model(torch.ones(4, 5)).square().mean()
+    (found,) = torch.autograd.grad(loss, [model.module[0].weight], create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        found.sum().backward()
+    assert optimizer.behind
+
+
+def test_a_plain_network_is_refused():
+    with pytest.raises(TypeError, match="SGD: expected a variational model, received Linear"):
+        tacit.SGD(nn.Linear(2, 2), LR)
+
+
+def test_fit_stops_and_goes_on_with_the_same_bits(tmp_path, monkeypatch):
+    """A stop within a block waits for its end: the run that goes on has the same blocks."""
+    data = torch.randn(96, 5), torch.randint(3, (96,))
+
+    def fit(model, **settings):
+        return tacit.fit(
+            model, data, epochs=3, lr=0.05, batch_size=4, draws=1, progress=False,
+            likelihood=tacit.Categorical(), precision="64-true", **settings,
+        )  # fmt: skip
+
+    whole, parts, rest = make_model(), make_model(), make_model()
+    fit(whole)
+    assert whole.lazy is None
+    steps, original = [], tacit.SGD.step
+
+    def step(self, closure=None):
+        found = original(self, closure)
+        steps.append(self.behind)
+        if len(steps) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return found
+
+    monkeypatch.setattr(tacit.SGD, "step", step)
+    with pytest.raises(KeyboardInterrupt):
+        fit(parts, checkpoint=tmp_path)
+    assert steps[2]
+    assert not steps[-1]
+    assert 3 < len(steps) < 24  # of an epoch
+    fit(rest, checkpoint=tmp_path)
+    assert_close(rest.state_dict(), whole.state_dict(), rtol=0, atol=0)
