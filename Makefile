@@ -1,9 +1,12 @@
 # Every target makes .venv if needed. Only Python and make have to be there.
 PYTHON ?= python3
 BIN := .venv/bin
+PEERS := bayesian-torch blitz-bayesian-pytorch ivon-opt laplace-torch \
+	asdl backpack-for-pytorch curvlinops-for-pytorch einconv einops jaxtyping linear_operator \
+	mpmath opt-einsum scipy tqdm typeguard unfoldNd wadler-lindig
 ENV := .venv/.made
 
-.PHONY: demo test lint types tests test-data format bench docs clean
+.PHONY: demo test lint types tests test-data format bench bench-peers docs clean
 
 demo: $(ENV)
 	$(BIN)/tacit demo
@@ -30,6 +33,14 @@ format: $(ENV)
 
 bench: $(ENV)
 	$(BIN)/python -m benchmarks.step_time
+	$(BIN)/python -m benchmarks.scaling
+	$(BIN)/python -m benchmarks.inference
+	$(BIN)/python -m benchmarks.page
+
+bench-peers: $(ENV)
+	$(BIN)/python -m pip install --quiet --no-deps --target .venv/peers $(PEERS)
+	PYTHONPATH=.venv/peers:.venv/reference $(BIN)/python -m benchmarks.peers
+	$(BIN)/python -m benchmarks.page
 
 docs: $(ENV)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

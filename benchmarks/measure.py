@@ -1,4 +1,4 @@
-"""What benchmarks keep: where they ran, and their numbers in a file."""
+"""What benchmarks keep and show: where they ran, their numbers in a file and in a table."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import json
 import os
 import platform
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
+from rich.table import Table
 
 
 def environment() -> dict[str, Any]:
@@ -28,3 +31,18 @@ def save(path: Path, **results: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     saved = {"arguments": sys.argv[1:], "environment": environment(), **results}
     path.write_text(json.dumps(saved, indent=2) + "\n")
+
+
+def show(rows: Mapping[str, Mapping[str, float]], title: str = "Cost over plain") -> None:
+    """Print rows of `tacit.experiments.timing.ratio`, or of bytes, with their goals."""
+    table = Table("what", "plain", "tacit", "ratio", "95 %", "goal", title=title)
+    for name, row in rows.items():
+        if "seconds" in row:
+            plain, ours = (f"{1e3 * row[key]:.2f} ms" for key in ("anchor_seconds", "seconds"))
+            spread = f"{row['ratio_low']:.3f} to {row['ratio_high']:.3f}"
+        else:
+            plain, ours = (f"{row[key] / 2**20:.1f} MiB" for key in ("plain", "tacit"))
+            spread = "counted"
+        goal = f"{row['goal']:.2f}" if "goal" in row else ""
+        table.add_row(name, plain, ours, f"{row['ratio']:.3f}", spread, goal)
+    Console().print(table)

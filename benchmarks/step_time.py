@@ -12,13 +12,11 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import tacit
-from benchmarks.measure import save
+from benchmarks.measure import save, show
 from tacit.experiments.timing import interleaved_seconds, ratio, training_bytes
 from tacit.models import MLP, LeNet5, ResNet18
 from tacit.variational import Variational
@@ -65,8 +63,11 @@ def training_steps(case: Case) -> dict[str, Callable[[], None]]:
 
 
 def _step(model: nn.Module, x: Tensor, y: Tensor) -> Callable[[], None]:
-    groups = model.param_groups(1e-3) if isinstance(model, Variational) else model.parameters()
-    optimizer = torch.optim.SGD(groups, lr=1e-3, momentum=0.9)
+    optimizer: torch.optim.Optimizer
+    if isinstance(model, Variational):
+        optimizer = tacit.SGD(model, lr=1e-3, momentum=0.9)
+    else:
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
 
     def step() -> None:
         loss = _loss(model, x, y)
@@ -126,21 +127,7 @@ def main() -> None:
     counted = memory()
     rows["memory of a step, ResNet-18, batch 16"] = {**counted, "goal": 1.05}
     save(arguments.out, ranks=RANKS, seed=SEED, rows=rows)
-    _print(rows)
-
-
-def _print(rows: dict[str, dict[str, float]]) -> None:
-    table = Table("what", "plain", "tacit", "ratio", "95 %", "goal", title="Cost over plain")
-    for name, row in rows.items():
-        if "seconds" in row:
-            plain, ours = (f"{1e3 * row[key]:.2f} ms" for key in ("anchor_seconds", "seconds"))
-            spread = f"{row['ratio_low']:.3f} to {row['ratio_high']:.3f}"
-        else:
-            plain, ours = (f"{row[key] / 2**20:.1f} MiB" for key in ("plain", "tacit"))
-            spread = "counted"
-        goal = f"{row['goal']:.2f}" if "goal" in row else ""
-        table.add_row(name, plain, ours, f"{row['ratio']:.3f}", spread, goal)
-    Console().print(table)
+    show(rows)
 
 
 if __name__ == "__main__":

@@ -40,10 +40,12 @@ class Caller:
             `functional_call` look for ties walks over all parameters in every call: 44 of 70
             microseconds for the 10 parameters of a LeNet-5.
         obstacles: Why a kind of call runs in a loop: (cut, train mode) -> reason.
+        folds: Whether groups can be folded, see `tacit.folding`: train mode -> found so.
     """
 
     aliases: Mapping[str, tuple[str, ...]]
     obstacles: dict[tuple[bool, bool], str] = field(default_factory=dict)
+    folds: dict[bool, bool] = field(default_factory=dict)
 
     def one(self, module: nn.Module, weights: Weights, inputs: Inputs) -> Any:
         """Call the module with one set of weights."""

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tacit._tree import map_tensors, tensors_in
+from tacit.folding import call_folded
 from tacit.functional import Caller, Inputs, Weights, concatenate
 
 
@@ -54,8 +55,12 @@ def call_in_groups(
     """
     rows, larger = divmod(size, len(next(iter(weights.values()))))
     sizes = ([rows + 1] if larger else []) + [rows]
-    outputs = caller.many(module, _pieces(weights, inputs, larger, rows), cut=True)
-    return concatenate([_merge(o, n) for o, n in zip(outputs, sizes, strict=True)])
+
+    def carefully() -> Any:
+        outputs = caller.many(module, _pieces(weights, inputs, larger, rows), cut=True)
+        return concatenate([_merge(o, n) for o, n in zip(outputs, sizes, strict=True)])
+
+    return call_folded(caller, module, weights, inputs, size, carefully)
 
 
 def _pieces(

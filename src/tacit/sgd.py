@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,15 +14,21 @@ from tacit.variational import Variational
 class SGD(torch.optim.SGD):
     """`torch.optim.SGD` over the parameter groups of a variational model, faster where ranks are.
 
-    The iterates are those of torch's SGD, up to rounding. In a wide layer with a low-rank
-    covariance torch's reads and writes the factor and its momentum some eight times in a step; here
-    they are touched once in several steps. Whoever looks at factors in between, by `model.factors`,
-    `model.parameters()`, `state_dict()` and so on, finds them up to date, so that checkpoints can
-    be made after any step; it then costs as much as torch's.
+    The iterates are those of torch's SGD with the same draws, up to rounding. In a wide layer with
+    a low-rank covariance torch's reads and writes the factor and its momentum some eight times in a
+    step; here they are touched once in several steps. That takes memory: two copies of the layer's
+    weights for each of these steps.
 
-    Where that doesn't pay or can't be, this is torch's SGD: layers with few parameters or another
-    covariance, more draws in a step than about half the rank, compiled models, several processes,
-    half precision. Gradients of the factors come by `backward()`, not by `torch.autograd.grad`.
+    Whoever looks at factors in between, by `model.factors`, `model.parameters()`, `state_dict()`,
+    `optimizer.param_groups` and so on, finds them and their gradients up to date, so that
+    checkpoints can be made after any step. To look in every step costs more than torch's SGD; clip
+    by `clip_grad_norm` instead. After a look the noise that follows is another. Only references
+    from before are not noticed: take `model.parameters()` anew, or call `model.settle()`.
+
+    Where laziness doesn't pay or can't be, this is torch's SGD: layers with few parameters, hooks
+    or another covariance, ranks below four times the draws in a step, compiled models, several
+    processes, half precision. Gradients of the factors come by `backward()`, not by
+    `torch.autograd.grad`.
 
     Args:
         model: The model; its parametrization sets the learning rates.
@@ -40,8 +45,6 @@ class SGD(torch.optim.SGD):
         >>> optimizer.step()
     """
 
-    _lazy: LazyFactors | None = None
-
     def __init__(
         self,
         model: Variational,
@@ -56,32 +59,13 @@ class SGD(torch.optim.SGD):
                 f"SGD: expected a variational model, received {type(model).__name__}; for a plain "
                 "network use torch.optim.SGD."
             )
+        self._lazy: LazyFactors | None = None
         groups = model.param_groups(lr, "sgd", weight_decay=weight_decay)
         super().__init__(groups, lr=lr, momentum=momentum, **settings)
         if not settings.get("differentiable") and not settings.get("fused"):
             self._lazy = LazyFactors(self)
             model.follow(self._lazy)
-
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Take a step.
-
-        Args:
-            closure: Computes the loss and its gradients, as for torch's optimizers.
-        """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        if self._lazy is not None:
-            self._lazy.step()
-        super().step()
-        return loss
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients."""
-        if self._lazy is not None:
-            self._lazy.forget_gradients()
-        super().zero_grad(set_to_none)
+            self._watch_groups()
 
     def clip_grad_norm(self, max_norm: float) -> float:
         """Scale all gradients such that their norm together is at most this; return it as it was.
@@ -89,29 +73,86 @@ class SGD(torch.optim.SGD):
         What `torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)` does too, which has to
         form the gradients of the factors for it.
         """
-        grads = [p.grad for group in self.param_groups for p in group["params"]]
-        known = [grad for grad in grads if grad is not None]
+        if self._lazy is not None:
+            self._lazy.settle_if_mixed()
+        parameters = [p for group in map(dict, self.param_groups) for p in group["params"]]
+        known = [p.grad for p in parameters if p.grad is not None]
         squared = float(torch.nn.utils.get_total_norm(known)) ** 2
         squared += self._lazy.squared_norm() if self._lazy is not None else 0.0
         factor = min(1.0, max_norm / (math.sqrt(squared) + 1e-6))
-        torch._foreach_mul_(known, factor)
+        for gradient in known:
+            gradient.mul_(factor)
         if self._lazy is not None:
             self._lazy.scale_gradients(factor)
         return math.sqrt(squared)
 
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients."""
+        if self._lazy is not None:
+            self._lazy.forget_gradients()
+        for group in map(dict, self.param_groups):
+            for parameter in group["params"]:
+                if set_to_none or parameter.grad is None:
+                    parameter.grad = None
+                else:
+                    parameter.grad.detach_().zero_()
+
     @property
-    def behind(self) -> bool:
-        """Whether factors are to be brought up to date yet."""
-        return self._lazy is not None and self._lazy.behind
+    def within_block(self) -> bool:
+        """Whether the next step belongs to those since factors were touched."""
+        return self._lazy is not None and self._lazy.within_block
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Train more parameters."""
+        super().add_param_group(param_group)
+        self._watch_groups()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state, as that of torch's SGD."""
-        if self._lazy is not None:
-            self._lazy.settle()
+        self._settle()
         return super().state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over a state, also of torch's SGD."""
+        self._settle()
+        super().load_state_dict(state_dict)
+        self._watch_groups()
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._settle()
+        return super().__getstate__()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.setdefault("_lazy", None)  # what a copy trains belongs to no model
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+
+    def _init_group(self, group: dict[str, Any], *lists: Any) -> Any:
+        # What torch's step asks for each group, after the closure.
+        if self._lazy is not None:
+            self._lazy.step(group)
+        return super()._init_group(dict(group), *lists)  # type: ignore[no-untyped-call]
+
+    def _settle(self) -> None:
         if self._lazy is not None:
             self._lazy.settle()
-        super().load_state_dict(state_dict)
+
+    def _watch_groups(self) -> None:
+        if self._lazy is not None:
+            self.param_groups[:] = [_Group(group, self._lazy) for group in self.param_groups]
+
+
+class _Group(dict[str, Any]):
+    """A parameter group; whoever takes its parameters finds them and their gradients up to date."""
+
+    def __init__(self, group: dict[str, Any], lazy: LazyFactors) -> None:
+        super().__init__(group)
+        self._lazy = lazy
+
+    def __getitem__(self, name: str) -> Any:
+        if name == "params":
+            self._lazy.settle()
+        return super().__getitem__(name)
+
+    def __reduce__(self) -> Any:
+        self._lazy.settle()
+        return dict, (dict(self),)

@@ -364,7 +364,8 @@ class Variational(LazilyTrained):
         self, shape: tuple[int, ...], generator: torch.Generator | None
     ) -> dict[str, Tensor]:
         """Draw weights for a step of training: lazily, where `tacit.SGD` trains the factors."""
-        if self.lazy is None or generator is not None or not self.training:
+        usual = generator is not None or not self.training or torch.compiler.is_compiling()
+        if self.lazy is None or usual:
             return self.sample(shape, generator=generator)
         distributions = {layer.label: self._distribution(layer) for layer in self.layers}
         drawn = self.lazy.draw(distributions, shape)

@@ -39,6 +39,7 @@ KNOWN = {
     "in_distribution": [False, False, True, False, True, True, False],
     "corruptions": [False, False, True, False],  # the paper's recipe, twice; NLL of ensembles
     "coordinate_check": [True, False],  # the standard deviations' slopes
+    "gvi_comparison": [True, False],  # a regularizer lowers NLL and ECE
     "lr_transfer": [True, False, True, False, True],  # SP is not worse off at these widths
     "single_sample": [False, False, False, False, True, False],  # ratios of 1.07 to 1.2
     "nll_overfitting": [True, True, True, False],  # the norm grows faster than log t

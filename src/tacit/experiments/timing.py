@@ -15,7 +15,7 @@ BOOTSTRAPS = 1000
 
 
 def interleaved_seconds(
-    runs: dict[str, Callable[[], None]], repeats: int, label: str, warmup: int = 3
+    runs: Mapping[str, Callable[[], object]], repeats: int, label: str, warmup: int = 3
 ) -> dict[str, list[float]]:
     """Return the seconds of each run, taken in turn so that the machine's moods hit all alike.
 

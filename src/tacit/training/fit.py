@@ -78,7 +78,8 @@ def fit(
 
     Started again with the same arguments and the same `checkpoint` folder, a run that was stopped
     or killed goes on where it was, with the same bits as if nothing had happened. Ctrl-C and
-    SIGTERM end the program after the step, when the checkpoint is written.
+    SIGTERM end the program after the step, or some steps later where `tacit.SGD` next touches all
+    factors, when the checkpoint is written.
 
     Args:
         model: A variational model, or a plain network with `likelihood`.
@@ -217,7 +218,7 @@ def _epoch(
         run.optimizer.step()
         run.end_step(value)
         show(value)
-        if run.done < len(run.data) and run.any_process(stop()) and not run.behind:
+        if run.done < len(run.data) and run.any_process(stop()) and not run.within_block:
             return None
     if not run.finite:
         _diverged(run, f"A parameter is not finite after epoch {run.epoch + 1}", lr)

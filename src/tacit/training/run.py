@@ -17,6 +17,7 @@ from tacit._files import check_fits
 from tacit.batches import Batch, Batches
 from tacit.likelihood import Likelihood
 from tacit.prediction import collect, functions_of
+from tacit.sgd import SGD
 from tacit.training import checkpoint as files
 from tacit.training.checkpoint import Checkpoint
 from tacit.training.history import History
@@ -131,13 +132,14 @@ class Run:
         return self.epoch >= self.settings.epochs or self.history.stopped != "epochs"
 
     @property
-    def behind(self) -> bool:
-        """Whether the optimizer is between two times that it touches factors.
+    def within_block(self) -> bool:
+        """Whether `tacit.SGD` is between two times that it touches factors.
 
-        To stop there would move these times, and with them the rounding of what follows: the run
-        would not go on with the same bits.
+        To stop there would move these times, and with them the noise and the rounding of what
+        follows: the run would not go on with the same bits.
         """
-        return bool(getattr(self.optimizer.optimizer, "behind", False))
+        optimizer = self.optimizer.optimizer
+        return isinstance(optimizer, SGD) and optimizer.within_block
 
     def begin_epoch(self) -> None:
         """Remember where the epoch began."""

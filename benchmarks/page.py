@@ -1,0 +1,108 @@
+"""One page of what everything costs, from the numbers that the other benchmarks saved.
+
+python -m benchmarks.page [--results benchmarks/results]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from tacit.report import Page
+
+AXES = {
+    "rank": "rank of the first and the last layer, MLP 784-512-512-10",
+    "width": "width W of MLP 784-W-W-10 with a hidden layer of rank 10",
+    "count": "samples, or draws, in a step; LeNet-5, first and last layer",
+}
+Curves = Mapping[str, Mapping[str, Mapping[str, float]]]
+
+
+def drawn(curves: Curves, label: str) -> Figure:
+    """Draw ratios with their intervals on two logarithmic axes; the plain network is at 1."""
+    figure = Figure(figsize=(6.4, 4), layout="constrained")
+    axis = figure.subplots()
+    for name, points in curves.items():
+        at = [float(number) for number in points]
+        means, low, high = (
+            [point[key] for point in points.values()]
+            for key in ("ratio", "ratio_low", "ratio_high")
+        )
+        axis.plot(at, means, "o-", label=name, markersize=4)
+        axis.fill_between(at, low, high, alpha=0.2)
+    axis.axhline(1, color="black", linewidth=1, label="plain network")
+    axis.set(xscale="log", yscale="log", xlabel=label, ylabel="time over the plain network's")
+    axis.set_xticks(at, labels=list(points))
+    axis.set_yticks([1, 1.5, 2, 3, 5, 10, 20, 50])
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.minorticks_off()
+    axis.set_ylim(0.8, None)
+    axis.legend(frameon=False)
+    axis.grid(alpha=0.3)
+    return figure
+
+
+def table(page: Page, rows: Mapping[str, Mapping[str, float]]) -> None:
+    """Add rows of ratios to a page."""
+    cells = []
+    for name, row in rows.items():
+        low, high = row.get("ratio_low"), row.get("ratio_high")
+        spread = f"{low:.2f} to {high:.2f}" if low is not None else "counted"
+        goal = f"{row['goal']:.2f}" if "goal" in row else ""
+        cells.append([name, f"{row['ratio']:.2f}", spread, goal])
+    page.table(["", "ratio", "95 %", "goal"], cells)
+
+
+def page(results: Path) -> Page:
+    """Return the page; what was not measured is left out."""
+    made = Page("What it costs")
+    found: dict[str, Any] = {
+        path.stem: json.loads(path.read_text()) for path in sorted(results.glob("*.json"))
+    }
+    where = next(iter(found.values()))["environment"]
+    made.text(
+        "Times are ratios to the plain network, taken in turn in one run, medians with a bootstrap "
+        f"interval; on {where['cores']} cores of {where['machine']}, torch {where['torch']}."
+    )
+    if "step_time" in found:
+        made.heading("A training step")
+        table(made, found["step_time"]["rows"])
+    if "scaling" in found:
+        made.heading("How a training step grows")
+        for axis, label in AXES.items():
+            made.figure(drawn(found["scaling"]["curves"][axis], label), f"Cost against {axis}")
+    if "inference" in found:
+        made.heading("Predictions")
+        curves, large = found["inference"]["curves"], found["inference"]["large"]
+        made.figure(drawn(curves, "samples"), "Cost of a prediction against samples")
+        table(made, found["inference"]["rows"])
+        made.text(
+            f"{large['images']:,} corrupted images of MNIST with 32 samples by LeNet-5 with all "
+            f"layers random: {large['total_seconds']:.0f} seconds, at most "
+            f"{large['bytes'] / 2**30:.2f} GiB."
+        )
+    if "peers" in found:
+        made.heading("Other packages")
+        used = ", ".join(f"{name} {v}" for name, v in sorted(found["peers"]["versions"].items()))
+        made.text(f"MLP 784-512-512-10, batch 128, one sample in a step; {used}.")
+        table(made, found["peers"]["rows"])
+    made.text("`make bench`, and `make bench-peers` for other packages, measure all of it again.")
+    return made
+
+
+def main() -> None:
+    """Write the page as HTML, and as Markdown with its pictures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--results", type=Path, default=Path("benchmarks/results"))
+    results: Path = parser.parse_args().results
+    for name in ("index.html", "index.md"):
+        print(page(results).write(results / name))
+
+
+if __name__ == "__main__":
+    main()
