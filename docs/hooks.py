@@ -5,13 +5,18 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-RESULTS = Path(__file__).parents[1] / "results"
+ROOT = Path(__file__).parents[1]
+PLACES = {
+    "results": (ROOT / "results", ("index.md", "*/*.png", "bench*/report.md")),
+    "costs": (ROOT / "benchmarks" / "results", ("index*",)),
+}
 
 
 def on_files(files: Files, *, config: Any) -> Files:
-    """Add the page of the paper's claims and that of the comparison, with their pictures."""
-    for pattern in ("index.md", "*/*.png", "bench*/report.md"):
-        for path in sorted(RESULTS.glob(pattern)):
-            place = f"results/{path.relative_to(RESULTS).as_posix()}"
-            files.append(File.generated(config, place, abs_src_path=str(path)))
+    """Add the pages of the paper's claims, of the comparisons and of costs, with their pictures."""
+    for place, (folder, patterns) in PLACES.items():
+        for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
+            if path.suffix != ".html":
+                name = f"{place}/{path.relative_to(folder).as_posix()}"
+                files.append(File.generated(config, name, abs_src_path=str(path)))
     return files
