@@ -112,7 +112,7 @@ def main() -> None:
     torch.manual_seed(SEED)
     few = arguments.smoke
     counts = COUNTS[:2] if few else COUNTS
-    repeats = 2 if few else 30
+    repeats = 1 if few else 30
     last = {"fc": tacit.LowRank(20)}
     photos, digits = torch.randn(8, 3, 32, 32), torch.randn(256, 1, 28, 28)
     curves = {

@@ -160,7 +160,7 @@ def main() -> None:
     steps = {"plain": plain(x, y)}
     for name, make in TRAINING.items():
         steps |= made(name, partial(make, x, y))
-    repeats = 2 if arguments.smoke else 100
+    repeats = 1 if arguments.smoke else 100
     rows = measured(steps, repeats, "training step")
     with torch.no_grad(), warnings.catch_warnings(action="ignore"):
         rows |= measured(predictions(x, y), repeats, "prediction")

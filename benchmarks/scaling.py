@@ -123,9 +123,9 @@ def main() -> None:
     torch.manual_seed(SEED)
     few = arguments.smoke
     found = {
-        "rank": over_rank(2, RANKS[:3]) if few else over_rank(60),
-        "width": over_width(2, WIDTHS[:2]) if few else over_width(60),
-        "count": over_counts(2, COUNTS[:2]) if few else over_counts(20),
+        "rank": over_rank(1, RANKS[:3]) if few else over_rank(60),
+        "width": over_width(1, WIDTHS[:2]) if few else over_width(60),
+        "count": over_counts(1, COUNTS[:2]) if few else over_counts(20),
     }
     save(arguments.out, seed=SEED, curves=found)
     for axis, curves in found.items():

@@ -115,12 +115,12 @@ def main() -> None:
     torch.manual_seed(SEED)
     rows: dict[str, dict[str, float]] = {}
     for name, case in CASES.items():
-        count = 3 if arguments.smoke else case.repeats
+        count = 1 if arguments.smoke else case.repeats
         seconds = interleaved_seconds(training_steps(case), count, name)
         for kind in [kind for kind in seconds if kind != "plain"]:
             goal = {} if kind else {"goal": case.goal}
             rows[f"training step, {name}{kind}"] = {**ratio(seconds, kind, "plain"), **goal}
-    count = 3 if arguments.smoke else 60
+    count = 1 if arguments.smoke else 60
     seconds = interleaved_seconds(last_layer_prediction(), count, "prediction")
     name = "prediction, ResNet-18, last layer, 32 samples, batch 8"
     rows[name] = {**ratio(seconds, "tacit", "plain"), "goal": 1.3}

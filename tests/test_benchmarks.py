@@ -2,24 +2,56 @@
 
 import json
 import sys
+from importlib import import_module
 
 import pytest
 import torch
 from torch import nn
 
-from benchmarks import step_time
+from benchmarks import page, step_time
 from tacit.experiments.timing import training_bytes
+
+BENCHMARKS = {
+    "step_time": {"ranks", "rows"},
+    "scaling": {"curves"},
+    "inference": {"curves", "rows", "large"},
+    "peers": {"versions", "rows"},  # of those that are installed
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """The folder of a short run of all benchmarks."""
+    folder = tmp_path_factory.mktemp("results")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in BENCHMARKS:
+            patch.setattr(sys, "argv", [name, "--smoke", "--out", str(folder / f"{name}.json")])
+            import_module(f"benchmarks.{name}").main()
+    return folder
 
 
 @pytest.mark.slow
-def test_smoke(tmp_path, monkeypatch, capsys):
-    out = tmp_path / "results" / "step_time.json"
-    monkeypatch.setattr(sys, "argv", ["step_time", "--smoke", "--out", str(out)])
-    step_time.main()
-    saved = json.loads(out.read_text())
-    assert set(saved) == {"arguments", "environment", "ranks", "seed", "rows"}
-    assert all(row["ratio"] > 0 for row in saved["rows"].values())
-    assert "Cost over plain" in capsys.readouterr().out
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_each_saves_ratios(results, name):
+    saved = json.loads((results / f"{name}.json").read_text())
+    assert set(saved) == {"arguments", "environment", "seed"} | BENCHMARKS[name]
+    rows = [*saved.get("rows", {}).values()]
+    for curves in saved.get("curves", {}).values():
+        for points in curves.values():
+            rows += [points] if "ratio" in points else points.values()
+    assert rows
+    assert all(row["ratio"] > 0 for row in rows)
+
+
+@pytest.mark.slow
+def test_the_page_shows_them_all(results, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["page", "--results", str(results)])
+    page.main()
+    text = (results / "index.md").read_text()
+    for part in ("A training step", "How a training step grows", "Predictions", "Other packages"):
+        assert f"## {part}" in text
+    assert len(list(results.glob("index-*.png"))) == 4
+    assert "<img" in (results / "index.html").read_text()
 
 
 def test_memory_is_counted_by_hand():

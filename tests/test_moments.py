@@ -176,3 +176,17 @@ def test_where_the_outputs_are_not_gaussian_or_not_linear_it_refuses():
         output_moments(noisy, torch.ones(2, 4))
     with pytest.raises(TypeError, match="expected a variational model, received Linear"):
         output_moments(nn.Linear(4, 3), torch.ones(2, 4))
+
+
+def test_in_inference_mode():
+    """Which keeps no versions: a change in place is still seen."""
+    net = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3))
+    x = torch.randn(5, 4)
+    for module in (net, nn.Sequential(*net, nn.ReLU(inplace=True))):
+        model = tacit.variational(module, {"1": tacit.LowRank(2)}).eval()
+        with torch.inference_mode():
+            if module is net:
+                assert_close(output_moments(model, x)[0], net(x))
+            else:
+                with pytest.raises(ValueError, match="no activation"):
+                    output_moments(model, x)

@@ -36,9 +36,9 @@ def output_moments(
         ValueError: If the model's output is not that of a random linear layer.
     """
     name = _last_layer(model)
-    seen: list[tuple[Tensor, Tensor, int]] = []
+    seen: list[tuple[Tensor, Tensor, int | Tensor]] = []
     hook = model.module.get_submodule(name).register_forward_hook(
-        lambda _, inputs, output: seen.append((inputs[0], output, output._version))
+        lambda _, inputs, output: seen.append((inputs[0], output, _stamp(output)))
     )
     drawn = model.sample(generator=generator) if model.training else {}
     others = {key: value for key, value in drawn.items() if key.rpartition(".")[0] != name}
@@ -46,7 +46,7 @@ def output_moments(
         output = Caller(tied_names(model.module)).one(model.module, others, (args, kwargs))
     finally:
         hook.remove()
-    if len(seen) != 1 or output is not seen[0][1] or output._version != seen[0][2]:
+    if len(seen) != 1 or output is not seen[0][1] or _changed(output, seen[0][2]):
         raise ValueError(
             f"output_moments: the model's output must be that of its last random layer, {name!r}, "
             "as it is: no activation, view or squeeze after it."
@@ -58,6 +58,17 @@ def output_moments(
             part = layer.covariance.output_variance(distribution.factors, features, layer.shapes)
             variance = variance + part.reshape(output.shape)
     return output, variance
+
+
+def _stamp(output: Tensor) -> int | Tensor:
+    """Return what tells whether a tensor is changed in place later."""
+    return output.clone() if output.is_inference() else output._version
+
+
+def _changed(output: Tensor, stamp: int | Tensor) -> bool:
+    if isinstance(stamp, Tensor):
+        return not torch.equal(output, stamp)
+    return output._version != stamp
 
 
 def expected_squared_error(mean: Tensor, variance: Tensor, target: Tensor) -> Tensor:

@@ -74,7 +74,7 @@ def measure(
             train()
 
     steps[ENSEMBLE], sizes[ENSEMBLE] = train_all, sizes[PLAIN]  # one after another
-    seconds = interleaved_seconds(steps, repeats, "steps", warmup=min(2, repeats))
+    seconds = interleaved_seconds(steps, repeats, "steps", warmup=2)
     return {
         name: {
             **ratio(seconds, name, PLAIN),

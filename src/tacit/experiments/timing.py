@@ -24,6 +24,7 @@ def interleaved_seconds(
     chance = random.Random(0)
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     # Refreshed by hand: a thread that draws the bar would take time from what is measured.
+    warmup = min(warmup, repeats)
     with Progress(auto_refresh=False, transient=True) as progress:
         task = progress.add_task(label, total=warmup + repeats)
         for repeat in range(warmup + repeats):
