@@ -4,7 +4,8 @@ from torch import nn
 from torch.testing import assert_close
 
 import tacit
-from tacit.functional import SAMPLED_IMAGES, best_chunk
+from tacit import functional
+from tacit.functional import SAMPLED_IMAGES, Caller, best_chunk
 
 
 def net():
@@ -16,7 +17,7 @@ X = torch.randn(8, 1, 6, 6, generator=torch.Generator().manual_seed(0))
 
 def chunk(module, random, x=X):
     with torch.no_grad():
-        return best_chunk(module, random, ((x,), {}))
+        return best_chunk(Caller({}), module.eval(), random, ((x,), {}))
 
 
 def test_a_few_at_a_time_where_the_first_convolution_is_random():
@@ -24,10 +25,27 @@ def test_a_few_at_a_time_where_the_first_convolution_is_random():
     assert chunk(net(), {"0.weight"}, torch.zeros(5000, 1, 6, 6)) == 1
 
 
-def test_all_at_once_otherwise():
-    assert chunk(net(), {"3.weight"}) is None  # what comes before runs once
-    assert chunk(nn.Sequential(nn.Linear(4, 2)), {"0.weight"}, torch.zeros(8, 4)) is None
-    assert best_chunk(net(), {"0.weight"}, ((X,), {})) is None  # with gradients
+def test_otherwise_within_a_budget_of_memory():
+    """For the outputs of layers that depend on the weights: what comes before runs once."""
+    assert chunk(net(), {"3.weight"}) == functional.MEMORY // (8 * 2 * 4)
+    wide = nn.Sequential(nn.Linear(4, 50), nn.Linear(50, 30), nn.Linear(30, 2))
+    for name, largest in {"0": 50, "1": 30, "2": 2}.items():
+        found = chunk(wide, {f"{name}.weight"}, torch.zeros(8, 4))
+        assert found == functional.MEMORY // (8 * largest * 4)
+
+
+def test_all_at_once_with_gradients():
+    assert best_chunk(Caller({}), net(), {"0.weight"}, ((X,), {})) is None
+
+
+def test_the_budget_is_kept(monkeypatch):
+    monkeypatch.setattr(functional, "MEMORY", 3 * 8 * 30 * 4)
+    wide = nn.Sequential(nn.Linear(4, 30), nn.Linear(30, 2))
+    model, seen = tacit.variational(wide).eval(), []
+    wide[0].register_forward_hook(lambda _m, _x, output: seen.append(output.shape))
+    with torch.no_grad():
+        assert model(torch.randn(8, 4), samples=7).shape == (7, 8, 2)
+    assert len(seen) == 1 + 3  # once to see how large they are; 3, 3 and 1 functions
 
 
 @pytest.mark.parametrize("size", [1, 3, None])

@@ -24,6 +24,7 @@ Inputs: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments of a module's forward."""
 
 SAMPLED_IMAGES = 1024  # functions times images at a time where more are slower
+MEMORY = 2**28  # bytes that a layer's output for all functions at a time may have
 
 
 @dataclass
@@ -41,11 +42,13 @@ class Caller:
             microseconds for the 10 parameters of a LeNet-5.
         obstacles: Why a kind of call runs in a loop: (cut, train mode) -> reason.
         folds: Whether groups can be folded, see `tacit.folding`: train mode -> found so.
+        outputs: Shapes of inputs -> bytes of the largest output that depends on the weights.
     """
 
     aliases: Mapping[str, tuple[str, ...]]
     obstacles: dict[tuple[bool, bool], str] = field(default_factory=dict)
     folds: dict[bool, bool] = field(default_factory=dict)
+    outputs: dict[tuple[tuple[int, ...], ...], int] = field(default_factory=dict)
 
     def one(self, module: nn.Module, weights: Weights, inputs: Inputs) -> Any:
         """Call the module with one set of weights."""
@@ -193,13 +196,17 @@ def leading_shape(weights: Weights, shapes: Mapping[str, torch.Size]) -> tuple[i
     return tuple(leading)
 
 
-def best_chunk(module: nn.Module, random: Collection[str], inputs: Inputs) -> int | None:
+def best_chunk(
+    caller: Caller, module: nn.Module, random: Collection[str], inputs: Inputs
+) -> int | None:
     """Return how many functions to run at a time without gradients; None for all at once.
 
     All at once, layers before the first random one run once for all functions. If the very first is
     random nothing is shared, and convolutions of very many images at once are slow on a CPU.
+    Otherwise as many as keep the largest output from the first random layer on within `MEMORY`.
 
     Args:
+        caller: Remembers how large outputs are for inputs of the same shapes.
         module: The module to call.
         random: Names of its random parameters.
         inputs: Its arguments.
@@ -207,10 +214,36 @@ def best_chunk(module: nn.Module, random: Collection[str], inputs: Inputs) -> in
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
         return None
     name, first = next(module.named_parameters())
-    if name not in random or first.ndim < 3 or first.device.type != "cpu":
-        return None
-    sizes = [tensor.shape[0] for tensor in tensors_in(inputs) if tensor.ndim]
-    return max(1, SAMPLED_IMAGES // max(sizes, default=1))
+    shapes = tuple(tuple(tensor.shape) for tensor in tensors_in(inputs))
+    if name in random and first.ndim >= 3 and first.device.type == "cpu":
+        sizes = [shape[0] for shape in shapes if shape]
+        return max(1, SAMPLED_IMAGES // max(sizes, default=1))
+    if module.training:
+        return None  # to try it out would change running statistics
+    if shapes not in caller.outputs:
+        caller.outputs[shapes] = _largest_output(module, random, inputs)
+    return max(1, MEMORY // caller.outputs[shapes])
+
+
+def _largest_output(module: nn.Module, random: Collection[str], inputs: Inputs) -> int:
+    """Return the bytes of the largest output from the first random layer on, at least 1."""
+    owners = {module.get_submodule(name.rpartition(".")[0]) for name in random}
+    largest, reached = 1, False
+
+    def note(layer: nn.Module, _inputs: Any, output: Any) -> None:
+        nonlocal largest, reached
+        reached = reached or layer in owners
+        sizes = (tensor.numel() * tensor.element_size() for tensor in tensors_in(output))
+        largest = max(largest, sum(sizes)) if reached else largest
+
+    hooks = [layer.register_forward_hook(note) for layer in module.modules()]
+    try:
+        args, kwargs = inputs
+        module(*args, **kwargs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return largest
 
 
 def chunks(stacked: Weights, chunk_size: int | None) -> Iterator[dict[str, Tensor]]:

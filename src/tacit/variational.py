@@ -419,7 +419,7 @@ class Variational(LazilyTrained):
         distributions = self.distributions
         noise = _draw(distributions, (samples,), generator)
         if chunk_size is None:
-            chunk_size = best_chunk(self.module, self._shapes, inputs)
+            chunk_size = best_chunk(self._caller, self.module, self._shapes, inputs)
         pieces = (
             (self._weights(distributions, part), inputs) for part in chunks(noise, chunk_size)
         )
@@ -431,7 +431,7 @@ class Variational(LazilyTrained):
             return self._caller.one(self.module, weights, inputs)
         flat = {name: tensor.flatten(0, len(shape) - 1) for name, tensor in weights.items()}
         if chunk_size is None:
-            chunk_size = best_chunk(self.module, weights, inputs)
+            chunk_size = best_chunk(self._caller, self.module, weights, inputs)
         pieces = ((part, inputs) for part in chunks(flat, chunk_size))
         output = concatenate(self._caller.many(self.module, pieces))
         return map_tensors(lambda tensor: tensor.unflatten(0, shape), output)
