@@ -688,3 +688,45 @@ def test_fit_stops_and_goes_on_with_the_same_bits(tmp_path, monkeypatch):
     assert 3 < len(steps) < 24  # of an epoch
     fit(rest, checkpoint=tmp_path)
     assert_close(rest.state_dict(), whole.state_dict(), rtol=0, atol=0)
+
+
+def test_gradients_changed_through_old_references():
+    """They would miss the factors: there is a warning, and then it is torch's SGD."""
+    model = make_model()
+    optimizer = tacit.SGD(model, LR, momentum=0.9)
+    parameters = list(model.parameters())
+
+    def train():
+        for _ in range(5):
+            optimizer.zero_grad()
+            model(torch.ones(4, 5)).square().mean().backward()
+            nn.utils.clip_grad_norm_(parameters, 1e-6)
+            optimizer.step()
+
+    with pytest.warns(UserWarning, match="gradients were changed through references"):
+        train()
+    optimizer.state.clear()  # the momentum of the first, unclipped step
+    before = copy.deepcopy(model.factors.state_dict())
+    train()
+    assert_close(model.factors.state_dict(), before, rtol=0, atol=1e-6)
+
+
+def test_gradients_dropped_through_old_references():
+    model = make_model()
+    optimizer = tacit.SGD(model, LR)
+    parameters, before = list(model.parameters()), copy.deepcopy(model.state_dict())
+    for _ in range(3):
+        model(torch.ones(4, 5)).square().mean().backward()
+        for parameter in parameters:
+            parameter.grad = None
+        optimizer.step()
+    assert_close(model.state_dict(), before, rtol=0, atol=0)
+
+
+def test_gradients_of_factors_by_autograd_grad_are_refused():
+    model = make_model()
+    tacit_sgd = tacit.SGD(model, LR)
+    loss = model(torch.ones(4, 5)).square().mean()
+    with pytest.raises(RuntimeError, match="come by backward"):
+        torch.autograd.grad(loss, list(model.parameters()))
+    assert tacit_sgd is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
@@ -36,6 +37,7 @@ class LazyFactors:
         self._left = False  # to another optimizer
         self._block: Block | None = None
         self._passes: dict[tuple[int, int], tuple[Block, int]] = {}  # number, draws -> first row
+        self._watched: dict[Tensor, int | None] = {}  # mean -> version of its gradient
         _ALIVE.add(self)
 
     @property
@@ -57,27 +59,59 @@ class LazyFactors:
         if not chosen or not _ordinary_call(_device(chosen)):
             self.settle()
             return {}
-        with torch.no_grad(), own_precision(_device(chosen)):
-            block, first = self._rows(chosen, count)
-            deviations = {f: f.deviations(first, count) for f in block.factors}
         shifted: Any = _Shifted.apply
-        return {
-            label: {
-                name: shifted(mean, factor.parameter, deviations[factor].view(*shape, *mean.shape),
-                              factor, first)
-                for name, mean, factor in _triples(chosen[label], factors)
+        with own_precision(_device(chosen)):
+            with torch.no_grad():
+                block, first = self._rows(chosen, count)
+            return {
+                label: {
+                    name: shifted(mean, layer[name].parameter, layer[name], first, shape)
+                    for name, mean in chosen[label].mean.items()
+                }
+                for label, layer in block.layers.items()
             }
-            for label, factors in block.layers.items()
-        }  # fmt: skip
 
     def step(self, group: Mapping[str, Any]) -> None:
         """Take a step of SGD with the factors of a parameter group."""
+        self._check_gradients()
         self.settle_if_mixed()
         self._passes.clear()
         own = set(map(id, dict.__getitem__(cast(dict[str, Any], group), "params")))
         for factor in self._factors():
             if id(factor.parameter) in own:
                 factor.step(group)
+
+    def _check_gradients(self) -> None:
+        """Leave the factors to torch if somebody changes gradients without having looked.
+
+        Through a list of parameters from before: what was done to the gradients of the means was
+        not done to those of the factors, which were not there.
+        """
+        if not any(factor.received for factor in self._factors()):
+            return
+        if all(mean.grad is None for mean in self._watched):
+            self.forget_gradients()
+        elif any(m.grad is not None and m.grad._version != v for m, v in self._watched.items()):
+            self.settle()
+            self._left = True
+            warnings.warn(
+                "tacit.SGD: gradients were changed through references to parameters from before, "
+                "where those of the factors are missing. Clip by optimizer.clip_grad_norm, or take "
+                "model.parameters() anew each time. From now on this is torch.optim.SGD.",
+                stacklevel=4,
+            )
+
+    def _watch(self, mean: Tensor) -> None:
+        """Note the version of the gradient of a mean whenever something is added to it."""
+        if mean not in self._watched:
+            self._watched[mean] = None
+            mine = weakref.ref(self)
+
+            def note(mean: Tensor) -> None:
+                if (lazy := mine()) is not None and mean.grad is not None:
+                    lazy._watched[mean] = mean.grad._version
+
+            mean.register_post_accumulate_grad_hook(note)
 
     def settle_if_mixed(self) -> None:
         """Bring all up to date if there are gradients by another way too: torch adds them up."""
@@ -92,6 +126,8 @@ class LazyFactors:
         """Multiply the factors' gradients."""
         for factor in self._factors():
             factor.scale(by)
+        for mean in self._watched:
+            self._watched[mean] = None if mean.grad is None else mean.grad._version
 
     def forget_gradients(self) -> None:
         """Drop the gradients that no step has taken."""
@@ -138,6 +174,8 @@ class LazyFactors:
         size = block_steps(rank, count) * count
         layers = {}
         for index, (label, distribution) in enumerate(chosen.items()):
+            for mean in distribution.mean.values():
+                self._watch(mean)
             device = next(iter(distribution.mean.values())).device
             generator = torch.Generator(device).manual_seed(number + index)
             Z = distribution.draw_noise((size,), generator=generator)
@@ -174,19 +212,24 @@ class _Shifted(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, mean: Tensor, S: Tensor, deviation: Tensor, factor: UnrolledFactor, first: int
+        ctx: Any,
+        mean: Tensor,
+        S: Tensor,
+        factor: UnrolledFactor,
+        first: int,
+        sample: tuple[int, ...],
     ) -> Tensor:
         ctx.place = factor, first
         ctx.node = torch.autograd.graph.get_gradient_edge(S).node
         ctx.shape = mean.shape
-        return laid_out(mean + deviation, mean)
+        shifted = factor.deviations(first, math.prod(sample)).view(*sample, *mean.shape).add_(mean)
+        return laid_out(shifted, mean)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         factor, first = ctx.place
-        # Not if somebody asks for the gradients of other parameters only.
-        if torch._C._will_engine_execute_node(ctx.node):
+        if _goes_to(ctx.node):  # not if somebody asks for gradients of other parameters only
             with own_precision(gradient.device.type):
                 factor.receive(first, gradient.reshape(-1, *ctx.shape))
         mean = gradient if gradient.shape == ctx.shape else gradient.sum(0)
@@ -257,11 +300,15 @@ def _before_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         lazy.before_step_of(optimizer)
 
 
-def _triples(
-    distribution: Distribution, factors: Mapping[str, UnrolledFactor]
-) -> Iterator[tuple[str, Tensor, UnrolledFactor]]:
-    for name, mean in distribution.mean.items():
-        yield name, mean, factors[name]
+def _goes_to(node: Any) -> bool:
+    """Return whether the backward pass that runs now accumulates a parameter's gradient."""
+    try:
+        return torch._C._will_engine_execute_node(node)
+    except RuntimeError as error:
+        raise RuntimeError(
+            "tacit.SGD: gradients of the factors come by backward(), not by torch.autograd.grad; "
+            "use torch.optim.SGD for it."
+        ) from error
 
 
 def _serves(block: Block, chosen: Mapping[str, Distribution], count: int) -> bool:

@@ -98,6 +98,7 @@ def verdicts(results: dict[str, Any]) -> list[Verdict]:
                 + "; ".join(f"{name} {_numbers(values)}" for name, values in slopes.items()),
                 f"within {tolerance} of 0 in every layer under muP, not so under SP: a factor of "
                 "1.7 over 8 times the width is less than the seeds differ",
+                quantity,
             )
         )
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -92,8 +93,8 @@ def write(out: Path) -> Path:
     page = Page("The paper, reproduced")
     page.text(
         "Each verdict is computed from the numbers of a run; what they are held against was "
-        "written in code before it. The scale cpu is smaller than the paper's: each section says "
-        "what was run."
+        "written in code before it, unless a section says otherwise. The scale cpu is smaller than "
+        "the paper's: each section says what was run."
     )
     rows = []
     for name in found:
@@ -102,6 +103,8 @@ def write(out: Path) -> Path:
             [verdict.claim, verdict.subject or "all of it", verdict.state, name, saved["scale"]]
             for verdict in experiment(name).verdicts(saved["results"])
         ]
+    states = Counter(row[2] for row in rows)
+    page.text(", ".join(f"{count} {state}" for state, count in states.items()) + ".")
     page.table(["claim", "of what", "verdict", "experiment", "scale"], rows)
     for name in found:
         _section(page, name, out / name)

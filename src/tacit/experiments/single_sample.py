@@ -7,6 +7,9 @@ of 128 units on MNIST, low rank in its first and last layer, M functions in a st
 learning rates, with and without momentum. And what the paper hasn't: 8 draws in one pass, each for
 an eighth of the batch, which costs as many passes as M = 1. The scale "cpu" trains on 10,000 images
 for 10 epochs; "paper" on all of them for 50.
+
+What "a smaller rate" means was changed after a first run: at first the rate that validation
+chooses, which was the same for every M; now the largest rate that trains.
 """
 
 from __future__ import annotations
