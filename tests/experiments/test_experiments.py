@@ -66,6 +66,7 @@ def test_smoke(name, out):
     assert saved["results"]
     assert {"arguments", "versions", "commit", "scale"} < saved.keys()
     assert module.SCALES.keys() == module.MINUTES.keys() == {"smoke", "cpu", "paper"}
+    assert module.NEEDS
     found = module.verdicts(saved["results"])
     assert {verdict.claim for verdict in found} == set(module.CLAIMS)
     assert {path.name for path in (out / name).glob("*.p*")} == {

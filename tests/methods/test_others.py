@@ -7,6 +7,7 @@ from torch.testing import assert_close
 
 import tacit
 from tacit.covariance import PositiveDiagonal
+from tacit.experiments import compared
 from tacit.methods import DeepEnsemble, GeneralizedVI, ImplicitBiasVI, MeanFieldVI, Standard
 from tacit.methods.base import Task
 from tacit.methods.mean_field_vi import unit_prior
@@ -158,3 +159,24 @@ def test_draws_and_ranks_that_cant_be():
     for setting in ("samples", "draws", "rank"):
         with pytest.raises(ValueError, match=f"ImplicitBiasVI\\({setting}\\): expected"):
             ImplicitBiasVI(**{setting: 0})
+
+
+def test_pretrained_weights_are_kept(tmp_path):
+    """Only what came from no file is drawn as the parametrization says."""
+    file = tmp_path / "weights.pt"
+    source = tacit.models.ResNet18(1000, stem="imagenet", width=8)
+    torch.save(source.state_dict(), file)
+
+    def make_net():
+        return tacit.models.ResNet18(10, width=8, pretrained=file)
+
+    task = Task(make_net, None, None, tacit.Categorical(), tacit.Standard(), 0, {})
+    net, own = task.net(), source.state_dict()
+    for name, tensor in net.state_dict().items():
+        layer = name.partition(".")[0]
+        assert (layer in ("conv1", "fc")) != (name in own and torch.equal(tensor, own[name]))
+
+
+def test_the_papers_networks_are_pretrained():
+    for problem in (compared.cifar10, compared.cifar100, compared.tiny_imagenet):
+        assert problem.make_net.keywords["pretrained"] == "imagenet"

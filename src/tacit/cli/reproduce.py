@@ -64,10 +64,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _list() -> int:
-    table = Table("name", "claims", *(f"{scale}, min" for scale in SCALES))
+    table = Table("name", "claims", *(f"{scale}, min" for scale in SCALES), "needs, beyond smoke")
     for name in page.EXPERIMENTS:
         module = page.experiment(name)
         minutes = (f"{module.MINUTES[scale]:g}" for scale in SCALES)
-        table.add_row(name, "\n".join(module.CLAIMS), *minutes)
+        table.add_row(name, "\n".join(module.CLAIMS), *minutes, module.NEEDS)
     print_table(table)
     return 0

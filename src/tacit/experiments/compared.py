@@ -22,12 +22,11 @@ OURS = "implicit_bias_vi"  # with the defaults of this library
 NAMES = {PAPER: "the paper's recipe", OURS: "tacit's defaults"}
 NOT_THE_PAPERS = ("mc_dropout", "generalized_vi", *NAMES)  # not among its methods compared
 
-# The paper's networks, ResNet-34, but not pretrained: weights from ImageNet come with torchvision,
-# which is not among our dependencies. `load_weights` in a problem of your own takes a file of them.
+# The paper's networks, with weights from ImageNet, for which torchvision has to be installed.
 cifar10, cifar100, tiny_imagenet = (
     replace(
         PROBLEMS[name],
-        make_net=partial(models.ResNet34, classes, norm="group"),
+        make_net=partial(models.ResNet34, classes, norm="group", pretrained="imagenet"),
         lr={"sp": 0.005, "mup": 0.005},
     )
     for name, classes in (("cifar10", 10), ("cifar100", 100), ("tiny_imagenet", 200))

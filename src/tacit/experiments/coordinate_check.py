@@ -32,6 +32,7 @@ SCALES: Scales = {
     "paper": {},
 }
 MINUTES = {"smoke": 0.1, "cpu": 0.5, "paper": 0.5}
+NEEDS = "nothing"
 CLAIMS = ("coordinate-check",)
 PARAMETRIZATIONS: dict[str, Parametrization] = {"sp": Standard(), "mup": MaximalUpdate()}
 

@@ -24,6 +24,7 @@ from tacit.plots import plot_comparison, plot_heat
 
 SCALES = compared.SCALES
 MINUTES = {"smoke": 0.5, "cpu": 100, "paper": 1e5}
+NEEDS = "MNIST, Fashion-MNIST; paper: also CIFAR-10, CIFAR-100, TinyImageNet, torchvision, GPUs"
 compute = partial(compared.compute, kinds=("corrupted",))
 CLAIMS = ("corruptions",)
 

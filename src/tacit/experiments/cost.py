@@ -36,6 +36,7 @@ SCALES: Scales = {
     "paper": {"large_batch": 128},
 }
 MINUTES = {"smoke": 0.1, "cpu": 6, "paper": 60}
+NEEDS = "nothing"
 CLAIMS = ("cost",)
 PLAIN, ENSEMBLE, PAPER = "plain network", "ensemble of 5", "IBVI, the paper's recipe"
 TIME, MEMORY = 1.1, 1.15

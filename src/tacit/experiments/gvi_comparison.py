@@ -29,6 +29,7 @@ SCALES: Scales = {
     "paper": {"data": "mnist", "seeds": 5, "epochs": 200, "lr": 0.005, "train_size": None},
 }  # fmt: skip
 MINUTES = {"smoke": 0.3, "cpu": 10, "paper": 900}
+NEEDS = "Fashion-MNIST; paper: MNIST"
 CLAIMS = ("wide-gvi",)
 STRENGTHS = {"strength_1": 1.0, "strength_10": 10.0, "strength_100": 100.0, "strength_1000": 1e3}
 SIMILAR = 1.1

@@ -34,6 +34,7 @@ SCALES: Scales = {
     "paper": {},
 }
 MINUTES = {"smoke": 0.1, "cpu": 5, "paper": 5}
+NEEDS = "nothing"
 CLAIMS = ("regression-interpolates",)
 TITLES = {"ibvi": "implicit (IBVI)", "gvi": "explicit, W2 (GVI)", "kl": "explicit, KL (ELBO)"}
 END = 3.0  # inputs are drawn from -END to END; the data are within 1.2

@@ -25,6 +25,7 @@ from tacit.plots import plot_comparison
 
 SCALES = compared.SCALES
 MINUTES = {"smoke": 0.5, "cpu": 100, "paper": 1e5}
+NEEDS = "MNIST, Fashion-MNIST; paper: also CIFAR-10, CIFAR-100, TinyImageNet, torchvision, GPUs"
 compute = partial(compared.compute, kinds=("error", "nll", "ece", "averaging"))
 CLAIMS = ("in-distribution", "averaging")
 SEEDS = 3  # from fewer nothing is decided

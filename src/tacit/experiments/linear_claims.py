@@ -35,6 +35,7 @@ from tacit.theory.subspaces import row_basis
 
 SCALES: Scales = {"smoke": {"steps": 10, "decades": 2}, "cpu": {}, "paper": {"decades": 6}}
 MINUTES = {"smoke": 0.1, "cpu": 1, "paper": 10}
+NEEDS = "nothing"
 CLAIMS = (
     "ensemble-equivalence",
     "error-equals-variance-flow",

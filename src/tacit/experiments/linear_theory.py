@@ -38,6 +38,7 @@ SCALES: Scales = {
     "paper": {"decades": 5},
 }
 MINUTES = {"smoke": 0.1, "cpu": 0.3, "paper": 2}
+NEEDS = "nothing"
 CLAIMS = (
     "regression-limit",
     "error-equals-variance-sgd",

@@ -27,6 +27,7 @@ from tacit.variational import variational
 
 SCALES: Scales = {"smoke": {"steps": 4}, "cpu": {}, "paper": {}}
 MINUTES = {"smoke": 0.1, "cpu": 0.1, "paper": 0.1}
+NEEDS = "nothing"
 CLAIMS = ("regression-limit",)
 X, Y = torch.tensor([[1.0, 0.6]], dtype=torch.float64), torch.tensor([1.2], dtype=torch.float64)
 STARTS = ((-1.0, 1.5), (-1.2, -0.6), (0.6, -1.4), (1.8, 1.6))

@@ -44,6 +44,7 @@ SCALES: Scales = {
     "paper": {"widths": (128, 256, 512, 1024, 2048), "train_size": None, "epochs": 20, "seeds": 5},
 }
 MINUTES = {"smoke": 0.1, "cpu": 20, "paper": 4000}
+NEEDS = "CIFAR-10; paper: also a GPU"
 CLAIMS = ("lr-transfer",)
 TITLES = {"sp": "standard parametrization", "mup": "muP"}
 # Of the means in muP, in the forward pass; they start at the inverse of the first, and at 0.

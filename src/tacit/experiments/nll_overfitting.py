@@ -33,6 +33,7 @@ from tacit.variational import Variational, variational
 
 SCALES: Scales = {"smoke": {"steps": 20, "samples": 4}, "cpu": {}, "paper": {}}
 MINUTES = {"smoke": 0.1, "cpu": 2, "paper": 2}
+NEEDS = "nothing"
 CLAIMS = ("nll-overfitting",)
 WAYS = {"raw": "as it is", "rescaled": "last mean / log t", "tempered": "temperature"}
 RISE = 1.5

@@ -29,6 +29,7 @@ from tacit.variational import Variational, variational
 
 SCALES: Scales = {"smoke": {"ranks": (1, 4), "seeds": 1}, "cpu": {}, "paper": {"seeds": 50}}
 MINUTES = {"smoke": 0.1, "cpu": 0.5, "paper": 2}
+NEEDS = "nothing"
 CLAIMS = ("rank-scaling",)
 WAYS = {"scaled": "learning rate of S by 1/R", "same": "learning rate of the mean"}
 ALIKE, LEAST = 1.5, 4

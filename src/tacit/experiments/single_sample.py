@@ -54,6 +54,7 @@ SCALES: Scales = {
     },
 }
 MINUTES = {"smoke": 0.1, "cpu": 20, "paper": 900}
+NEEDS = "MNIST"
 CLAIMS = ("single-sample",)
 WAYS: dict[str, tuple[int, dict[str, int]]] = {  # passes in a step, and how the model is called
     "M=1": (1, {}),

@@ -16,6 +16,7 @@ from torch import nn
 from tacit.likelihood import Categorical, Likelihood
 from tacit.methods.kept import Kept
 from tacit.methods.memory import peak_memory
+from tacit.models.pretrained import Loaded
 from tacit.parametrization import Parametrization
 from tacit.predictor import Cost, Predictor
 from tacit.scaling import initialize
@@ -60,7 +61,7 @@ class Task:
                     f"make_net: expected a function that makes a network; it returned {net!r:.80}."
                 )
             if self.parametrization is not None:
-                initialize(net, self.parametrization)
+                initialize(net, self.parametrization, only=_not_pretrained(net))
         return net
 
     def fit(self, model: nn.Module, *, member: int = 0, **changes: Any) -> History:
@@ -91,6 +92,14 @@ class Task:
         elif not self.kept.load(net, member):
             self.kept.save(net, member, sum(self.fit(net, member=member)["seconds"]))
         return net
+
+
+def _not_pretrained(net: nn.Module) -> list[str] | None:
+    """Return the parameters to draw, those that came from no file; None for all."""
+    loaded = getattr(net, "loaded", None)  # of the networks in `tacit.models`
+    if not isinstance(loaded, Loaded):
+        return None
+    return [name for name, _ in net.named_parameters() if name in loaded.kept]
 
 
 class Method(ABC):
