@@ -33,6 +33,13 @@ def _float64_and_lazy_from_the_first_number(monkeypatch):
     torch.set_default_dtype(torch.float32)
 
 
+def train(model, optimizer, steps):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.ones(4, 5)).square().mean().backward()
+        optimizer.step()
+
+
 def make_model(draws=1, ranks=(6, 4)):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3))
@@ -85,12 +92,18 @@ class Pair:
         for output in self.outputs(x):
             (output - y).square().mean().backward()
 
-    def step(self):
+    def zero_grad(self):
         for optimizer in self.both:
             optimizer.zero_grad()
-        self.backward()
+
+    def take_step(self):
         for optimizer in self.both:
             optimizer.step()
+
+    def step(self):
+        self.zero_grad()
+        self.backward()
+        self.take_step()
 
     def check(self):
         named = dict(self.other.named_parameters())
@@ -146,12 +159,10 @@ def test_settings_may_change_in_the_middle():
 def test_gradient_accumulation(passes):
     pair = Pair(momentum=0.9)
     for _ in range(40):
-        for optimizer in pair.both:
-            optimizer.zero_grad()
+        pair.zero_grad()
         for _ in range(passes):
             pair.backward()
-        for optimizer in pair.both:
-            optimizer.step()
+        pair.take_step()
     pair.check()
 
 
@@ -159,8 +170,7 @@ def test_gradient_accumulation(passes):
 def test_clipping(ours):
     pair, norms = Pair(momentum=0.9), []
     for _ in range(40):
-        for optimizer in pair.both:
-            optimizer.zero_grad()
+        pair.zero_grad()
         pair.backward()
         expected = nn.utils.clip_grad_norm_(pair.other.parameters(), 1.5)
         if ours:
@@ -170,8 +180,7 @@ def test_clipping(ours):
             norm = nn.utils.clip_grad_norm_(pair.model.parameters(), 1.5)
         assert float(norm) == pytest.approx(float(expected))
         norms.append(float(norm))
-        for optimizer in pair.both:
-            optimizer.step()
+        pair.take_step()
     pair.check()
     assert min(norms) < 1.5 < max(norms)
 
@@ -213,8 +222,7 @@ def test_whoever_looks_finds_the_factors_up_to_date(look):
 def test_looking_between_forward_and_backward_and_step(look):
     pair = Pair(momentum=0.9)
     for step in range(20):
-        for optimizer in pair.both:
-            optimizer.zero_grad()
+        pair.zero_grad()
         x = torch.randn(6, 5, generator=pair.data)
         output, other = pair.outputs(x)
         if step % 3 == 0:
@@ -230,24 +238,21 @@ def test_looking_between_forward_and_backward_and_step(look):
             )
             for mine, theirs in factors:
                 assert_close(mine.grad, theirs.grad, **EXACT)
-        for optimizer in pair.both:
-            optimizer.step()
+        pair.take_step()
     pair.check()
 
 
 def test_passes_without_backward_and_two_backwards_of_one():
     pair = Pair(momentum=0.9)
     for _ in range(20):
-        for optimizer in pair.both:
-            optimizer.zero_grad()
+        pair.zero_grad()
         with torch.no_grad():
             pair.model(torch.ones(2, 5))
         pair.model(torch.ones(2, 5))
         for output in pair.outputs(torch.randn(6, 5, generator=pair.data)):
             output.square().mean().backward(retain_graph=True)
             output.mean().backward()
-        for optimizer in pair.both:
-            optimizer.step()
+        pair.take_step()
     pair.check()
 
 
@@ -259,8 +264,7 @@ def test_gradients_may_be_dropped():
         pair.backward()
         pair.model.zero_grad()
         pair.other.zero_grad()
-        for optimizer in pair.both:
-            optimizer.step()  # of nothing
+        pair.take_step()  # of nothing
     pair.check()
 
 
@@ -281,14 +285,12 @@ def test_gradients_by_another_way_too():
     pair = Pair(momentum=0.9)
     objectives = [tacit.GVI(m.prior(), 0.1) for m in (pair.model, pair.other)]
     for _ in range(20):
-        for optimizer in pair.both:
-            optimizer.zero_grad()
+        pair.zero_grad()
         outputs = pair.outputs(torch.randn(6, 5, generator=pair.data))
         models = pair.model, pair.other
         for objective, output, model in zip(objectives, outputs, models, strict=True):
             objective(output.square().mean(), model, data_size=10).backward()
-        for optimizer in pair.both:
-            optimizer.step()
+        pair.take_step()
     pair.check()
 
 
@@ -398,8 +400,7 @@ def test_a_batch_that_is_not_finite_may_be_skipped():
         if step % 5 == 3:
             for output in pair.outputs(torch.ones(4, 5)):
                 (output * float("nan")).sum().backward()
-            for optimizer in pair.both:
-                optimizer.zero_grad()
+            pair.zero_grad()
         pair.step()
     pair.check()
 
@@ -407,8 +408,7 @@ def test_a_batch_that_is_not_finite_may_be_skipped():
 def test_gradients_of_some_parameters_only():
     pair = Pair(momentum=0.9)
     for _ in range(20):
-        for optimizer in pair.both:
-            optimizer.zero_grad()
+        pair.zero_grad()
         models = pair.model, pair.other
         outputs = pair.outputs(torch.randn(6, 5, generator=pair.data))
         for model, output in zip(models, outputs, strict=True):
@@ -416,8 +416,7 @@ def test_gradients_of_some_parameters_only():
             torch.autograd.grad(loss, [model.module[0].weight], retain_graph=True)
             loss.backward(retain_graph=True, inputs=[model.module[0].bias])
             loss.backward()
-        for optimizer in pair.both:
-            optimizer.step()
+        pair.take_step()
     pair.check()
 
 
@@ -455,10 +454,7 @@ def test_hooks_of_the_step_run_once():
 def test_the_same_seed_again_is_the_same_draw():
     model = make_model()
     optimizer = tacit.SGD(model, LR, momentum=0.9)
-    for _ in range(3):
-        optimizer.zero_grad()
-        model(torch.ones(4, 5)).square().mean().backward()
-        optimizer.step()
+    train(model, optimizer, 3)
     outputs = []
     for _ in range(3):
         torch.manual_seed(9)
@@ -513,10 +509,7 @@ def test_a_group_may_be_taken_away_or_added():
 def test_other_tensors_in_place_of_the_parameters():
     model = make_model()
     optimizer = tacit.SGD(model, LR, momentum=0.9)
-    for _ in range(3):
-        optimizer.zero_grad()
-        model(torch.ones(4, 5)).square().mean().backward()
-        optimizer.step()
+    train(model, optimizer, 3)
     others = {n: p.detach().clone().requires_grad_() for n, p in model.named_parameters()}
     output = torch.func.functional_call(model, others, (torch.ones(4, 5),))
     output.square().mean().backward()
@@ -550,10 +543,7 @@ def test_frozen_means_and_factors_are_left_to_torch():
         model.get_parameter(frozen).requires_grad_(False)
         optimizer = tacit.SGD(model, LR)
         before = copy.deepcopy(model.state_dict())
-        for _ in range(3):
-            optimizer.zero_grad()
-            model(torch.ones(4, 5)).square().mean().backward()
-            optimizer.step()
+        train(model, optimizer, 3)
         after = model.state_dict()
         assert [n for n in after if torch.equal(before[n], after[n])] == [frozen]
 
@@ -696,7 +686,7 @@ def test_gradients_changed_through_old_references():
     optimizer = tacit.SGD(model, LR, momentum=0.9)
     parameters = list(model.parameters())
 
-    def train():
+    def clipped():
         for _ in range(5):
             optimizer.zero_grad()
             model(torch.ones(4, 5)).square().mean().backward()
@@ -704,10 +694,10 @@ def test_gradients_changed_through_old_references():
             optimizer.step()
 
     with pytest.warns(UserWarning, match="gradients were changed through references"):
-        train()
+        clipped()
     optimizer.state.clear()  # the momentum of the first, unclipped step
     before = copy.deepcopy(model.factors.state_dict())
-    train()
+    clipped()
     assert_close(model.factors.state_dict(), before, rtol=0, atol=1e-6)
 
 

@@ -27,8 +27,9 @@ from tacit.experiments.verdict import Verdict
 from tacit.methods.mean_field_vi import unit_prior
 from tacit.models import LeNet5, ResNet34
 from tacit.objective import ELBO, GVI
+from tacit.optimizers import make_optimizer
 from tacit.selection import first_and_last
-from tacit.variational import Variational, variational
+from tacit.variational import variational
 
 SCALES: Scales = {
     "smoke": {"repeats": 1, "batch": 4, "large": False},
@@ -118,8 +119,7 @@ def loss_of(model: nn.Module, x: Tensor, y: Tensor) -> Callable[[], Tensor]:
 
 def step_of(model: nn.Module, loss: Callable[[], Tensor]) -> Callable[[], None]:
     """Return a training step with SGD and momentum."""
-    groups = model.param_groups(1e-4) if isinstance(model, Variational) else model.parameters()
-    optimizer = torch.optim.SGD(groups, lr=1e-4, momentum=0.9)
+    optimizer = make_optimizer(model, 1e-4, momentum=0.9)
 
     def step() -> None:
         value = loss()
