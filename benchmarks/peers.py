@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 import tacit
 from benchmarks.measure import save, show
-from tacit.experiments.timing import interleaved_seconds, ratio
+from tacit.experiments.timing import interleaved_seconds, ratio, repeated
 
 BATCH, SIZE, SEED = 128, 50_000, 0
 PRIOR = {
@@ -143,7 +143,7 @@ def predictions(x: Tensor, y: Tensor) -> dict[str, Step]:
     }
 
 
-def measured(runs: dict[str, Step], repeats: int, label: str) -> dict[str, dict[str, float]]:
+def measured(runs: Mapping[str, Step], repeats: int, label: str) -> dict[str, dict[str, float]]:
     """Return the ratios to the plain network, taken in turn."""
     seconds = interleaved_seconds(runs, repeats, label)
     return {f"{label}: {name}": ratio(seconds, name, "plain") for name in runs if name != "plain"}
@@ -160,8 +160,9 @@ def main() -> None:
     steps = {"plain": plain(x, y)}
     for name, make in TRAINING.items():
         steps |= made(name, partial(make, x, y))
-    repeats = 1 if arguments.smoke else 100
-    rows = measured(steps, repeats, "training step")
+    repeats = 1 if arguments.smoke else 20
+    bursts = {name: repeated(step, 1 if arguments.smoke else 32) for name, step in steps.items()}
+    rows = measured(bursts, repeats, "training step")
     with torch.no_grad(), warnings.catch_warnings(action="ignore"):
         rows |= measured(predictions(x, y), repeats, "prediction")
     found = {name.partition(": ")[2].partition(",")[0] for name in rows} - {"tacit"}

@@ -118,6 +118,66 @@ def test_uneven_groups_and_other_batches_afterwards():
     assert model._caller.folds == {True: True}
 
 
+class Coupled(nn.Module):
+    """Looks at the whole batch, in train mode only."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(5, 3)
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        self.count += 1
+        h = self.fc(x)
+        return h - h.mean(0) if self.training else h
+
+
+class Zero(nn.Module):
+    """A head that starts at zero says nothing about what is before it."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.head = nn.Linear(5, 4), nn.Linear(4, 3)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, x):
+        return self.head(self.fc(x).softmax(0))
+
+
+def test_what_couples_examples_is_seen_in_train_mode():
+    model = tacit.variational(Coupled(), draws=4)
+    model(torch.randn(8, 5))
+    assert model._caller.folds == {True: False}
+
+
+def test_the_trial_leaves_buffers():
+    module = Coupled().eval()
+    model = tacit.variational(module)
+    model(torch.randn(8, 5), draws=4)
+    assert float(module.count) <= 4  # one pass, for each group under vmap
+
+
+def test_outputs_that_dont_tell_are_not_trusted():
+    model = tacit.variational(Zero(), {"fc": tacit.LowRank(2)}, draws=4)
+    model(torch.randn(8, 5))
+    assert model._caller.folds == {}
+    model.module.head.weight.data.normal_()
+    model(torch.randn(8, 5))
+    assert model._caller.folds == {True: False}
+
+
+def test_a_scalar_in_the_output_is_refused_as_ever():
+    class Scalar(nn.Linear):
+        def forward(self, x):
+            h = super().forward(x)
+            return h, h.mean()
+
+    model = tacit.variational(Scalar(5, 3), draws=4)
+    with pytest.raises(ValueError, match="first dimension is the batch"):
+        model(torch.randn(8, 5))
+
+
 def test_dropout_is_on_and_the_modes_are_left():
     net = nn.Sequential(nn.Linear(5, 200), nn.Dropout(0.5), nn.Identity())
     model = tacit.variational(net, draws=4)

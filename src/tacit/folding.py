@@ -1,12 +1,13 @@
 """Several sets of weights in one ordinary pass: only random layers know of the groups.
 
-The batch runs through the module as it is. Where a linear layer or a convolution meets weights with
-one more dimension, a set for each group of examples, it multiplies each group by its own. All else,
-pooling for instance, is as fast as in a plain network, which under vmap it is not.
+The batch runs through the module as it is. Where a linear layer or a 2-D convolution meets weights
+with one more dimension, a set for each group of examples, it multiplies each group by its own. All
+else, pooling for instance, is as fast as in a plain network, which under vmap it is not.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -14,13 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.dropout import _DropoutNd
 
 from tacit._tree import tensors_in
 from tacit.functional import Caller, Inputs, Weights
 
 PROPERTIES = {Tensor.dtype.__get__, Tensor.device.__get__, Tensor.requires_grad.__get__}  # type: ignore[attr-defined]
-
-TOLERANCE = 0.05  # half precision has two digits
 
 
 class CannotFoldError(RuntimeError):
@@ -54,7 +54,7 @@ def fold(stacked: Tensor, mean: Tensor, size: int) -> Grouped:
     """
     found = stacked.as_subclass(Grouped)
     found.examples = size
-    found.channels_last = mean.ndim == 4 and mean.stride(1) == 1
+    found.channels_last = mean.ndim == 4 and mean.stride(1) == 1 and mean[0, 0].numel() > 1
     return found
 
 
@@ -136,9 +136,16 @@ def call_folded(
     if mode not in caller.folds:
         with _trial(module):
             expected = carefully()
-            caller.folds[mode] = _alike(_folded(caller, module, weights, inputs, size), expected)
+            same = _alike(_folded(caller, module, weights, inputs, size), expected)
+        if same is None:
+            return carefully()
+        caller.folds[mode] = same
     found = _folded(caller, module, weights, inputs, size) if caller.folds[mode] else None
-    return carefully() if found is None else found
+    if found is None:
+        output = carefully()  # if the call itself is wrong, this says so
+        caller.folds[mode] = False
+        return output
+    return found
 
 
 def _folded(caller: Caller, module: nn.Module, weights: Weights, inputs: Inputs, size: int) -> Any:
@@ -146,11 +153,13 @@ def _folded(caller: Caller, module: nn.Module, weights: Weights, inputs: Inputs,
         name: fold(stacked, module.get_parameter(name), size) for name, stacked in weights.items()
     }
     try:
-        return caller.one(module, grouped, inputs)
+        output = caller.one(module, grouped, inputs)
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, TypeError):
-        return None  # it can't, or the call itself is wrong; then the careful way says so
+        return None
+    whole = all(tensor.ndim and len(tensor) == size for tensor in tensors_in(output))
+    return output if whole else None
 
 
 def _unfit(module: nn.Module, weights: Weights, size: int) -> bool:
@@ -163,24 +172,35 @@ def _unfit(module: nn.Module, weights: Weights, size: int) -> bool:
     )
 
 
-def _alike(found: Any, expected: Any) -> bool:
-    """Return whether outputs are the same, up to rounding; what is wrong is quite different."""
+def _alike(found: Any, expected: Any) -> bool | None:
+    """Return whether outputs are the same, up to rounding; None if they don't tell."""
     first, second = tensors_in(found), tensors_in(expected)
-    return len(first) == len(second) and all(
-        a.shape == b.shape
-        and bool((a.float() - b.float()).abs().max() <= TOLERANCE * b.float().abs().max())
-        for a, b in zip(first, second, strict=True)
-    )
+    if len(first) != len(second) or any(a.shape != b.shape for a, b in zip(first, second)):  # noqa: B905
+        return False
+    largest = max((float(b.float().abs().max()) for b in second if b.numel()), default=0.0)
+    if not math.isfinite(largest) or largest == 0:
+        return None
+    half = any(torch.is_autocast_enabled(b.device.type) or b.element_size() < 4 for b in second)
+    pairs = zip(first, second, strict=True)
+    error = max(float((a.float() - b.float()).abs().max()) for a, b in pairs if b.numel())
+    return error <= (0.05 if half else 1e-3) * largest
 
 
 @contextmanager
 def _trial(module: nn.Module) -> Iterator[None]:
-    """Compare in eval mode, and leave everything as it was."""
-    modes = {part: part.training for part in module.modules()}
-    module.eval()
+    """Compare without dropout and without gradients; modes and buffers are then as they were.
+
+    Forward runs twice more for it, once.
+    """
+    quiet = [part for part in module.modules() if isinstance(part, _DropoutNd) and part.training]
+    buffers = {buffer: buffer.clone() for buffer in module.buffers()}
+    for part in quiet:
+        part.training = False
     try:
         with torch.no_grad(), torch.random.fork_rng():
             yield
     finally:
-        for part, training in modes.items():
-            part.training = training
+        for part in quiet:
+            part.training = True
+        for buffer, value in buffers.items():
+            buffer.copy_(value)

@@ -219,9 +219,9 @@ def best_chunk(
     shapes = tuple(tuple(tensor.shape) for tensor in tensors_in(inputs))
     if name in random and first.ndim >= 3 and first.device.type == "cpu":
         size = max((shape[0] for shape in shapes if shape), default=1)
-        return 1 if size >= FEW_IMAGES else SAMPLED_IMAGES // size
-    if module.training:
-        return None  # to try it out would change running statistics
+        return 1 if size >= FEW_IMAGES else SAMPLED_IMAGES // max(1, size)
+    if any(part.training for part in module.modules()):
+        return None  # to try it out would change running statistics, or draw random numbers
     if shapes not in caller.outputs:
         caller.outputs[shapes] = _largest_output(module, random, inputs)
     return max(1, MEMORY // caller.outputs[shapes])
