@@ -124,7 +124,7 @@ def main() -> None:
     }
     rows = {"exact logits, ResNet-18, last layer": exact(repeats)}
     faster = {} if few else accelerated(repeats)  # to compile takes most of a minute
-    rows |= {f"32 samples, MLP, {name}": row for name, row in faster.items()}
+    rows |= {f"32 samples, MLP, {name} over not": row for name, row in faster.items()}
     large = in_a_process(few)
     save(arguments.out, seed=SEED, curves=curves, rows=rows, large=large)
     for name, points in curves.items():

@@ -89,7 +89,7 @@ def page(results: Path) -> Page:
     if "peers" in found:
         made.heading("Other packages")
         used = ", ".join(f"{name} {v}" for name, v in sorted(found["peers"]["versions"].items()))
-        made.text(f"MLP 784-512-512-10, batch 128, one sample in a step; {used}.")
+        made.text(f"MLP 784-512-512-10, batch 128, one sample in a step unless said; {used}.")
         table(made, found["peers"]["rows"])
     made.text("`make bench`, and `make bench-peers` for other packages, measure all of it again.")
     return made

@@ -16,8 +16,8 @@ class SGD(torch.optim.SGD):
 
     The iterates are those of torch's SGD with the same draws, up to rounding. In a wide layer with
     a low-rank covariance torch's reads and writes the factor and its momentum some eight times in a
-    step; here they are touched once in several steps. That takes memory: two copies of the layer's
-    weights for each of these steps.
+    step; here they are touched once in several steps. That takes memory: with momentum two copies
+    of the layer's weights for each draw of these steps.
 
     Whoever looks at factors in between, by `model.factors`, `model.parameters()`, `state_dict()`,
     `optimizer.param_groups` and so on, finds them and their gradients up to date, so that
@@ -27,7 +27,7 @@ class SGD(torch.optim.SGD):
 
     Where laziness doesn't pay or can't be, this is torch's SGD: layers with few parameters, hooks
     or another covariance, ranks below four times the draws in a step, compiled models, several
-    processes, half precision. Gradients of the factors come by `backward()`, not by
+    processes, float16. Gradients of the factors come by `backward()`, not by
     `torch.autograd.grad`.
 
     Args:
