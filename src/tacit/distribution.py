@@ -45,8 +45,8 @@ class Distribution:
 
     def weights(self, z: Tensor) -> dict[str, Tensor]:
         """Return mean + S z for each tensor of the layer, of shape (*z.shape[:-1], *shape)."""
-        shifted = self.covariance.shift(self.mean, self.factors, z, self.shapes)
-        return {name: laid_out(shifted[name], mean) for name, mean in self.mean.items()}
+        deviation = self.covariance.apply(self.factors, z, self.shapes)
+        return {name: laid_out(mean + deviation[name], mean) for name, mean in self.mean.items()}
 
     def trace(self) -> Tensor:
         """Return the trace of Sigma: the sum of the parameters' variances."""

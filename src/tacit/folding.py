@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch.nn.modules.dropout import _DropoutNd
 
 from tacit._tree import tensors_in
-from tacit.functional import Caller, Inputs, Weights
+from tacit.functional import Caller, Inputs, Weights, has_batch_norm
 
 PROPERTIES = {Tensor.dtype.__get__, Tensor.device.__get__, Tensor.requires_grad.__get__}  # type: ignore[attr-defined]
 
@@ -163,12 +163,12 @@ def _folded(caller: Caller, module: nn.Module, weights: Weights, inputs: Inputs,
 
 
 def _unfit(module: nn.Module, weights: Weights, size: int) -> bool:
-    """Return whether groups are uneven, or something looks at more than one example."""
+    """Return whether groups are uneven, examples see each other, or the call is transformed."""
     return (
         size % len(next(iter(weights.values()))) != 0
         or torch.compiler.is_compiling()
         or torch._C._are_functorch_transforms_active()
-        or any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in module.modules())
+        or has_batch_norm(module)
     )
 
 
@@ -190,7 +190,7 @@ def _alike(found: Any, expected: Any) -> bool | None:
 def _trial(module: nn.Module) -> Iterator[None]:
     """Compare without dropout and without gradients; modes and buffers are then as they were.
 
-    Forward runs twice more for it, once.
+    Forward runs two more times for it, in the first call only.
     """
     quiet = [part for part in module.modules() if isinstance(part, _DropoutNd) and part.training]
     buffers = {buffer: buffer.clone() for buffer in module.buffers()}

@@ -58,10 +58,7 @@ class Caller:
         for name, others in self.aliases.items():
             if name in weights:
                 replaced.update(dict.fromkeys(others, weights[name]))
-        if torch.compiler.is_compiling():
-            return functional_call(module, replaced, args, kwargs, tie_weights=False)
-        with _in_place_of_own(module, replaced):
-            return module(*args, **kwargs)
+        return functional_call(module, replaced, args, kwargs, tie_weights=False)
 
     def many(
         self, module: nn.Module, pieces: Iterable[tuple[Weights, Inputs]], *, cut: bool = False
@@ -285,25 +282,6 @@ def _repeat(buffers: Weights, weights: Weights) -> dict[str, Tensor]:
 def _slice(inputs: Inputs, m: int) -> Inputs:
     sliced: Inputs = map_tensors(lambda tensor: tensor[m] if tensor.ndim else tensor, inputs)
     return sliced
-
-
-@contextmanager
-def _in_place_of_own(module: nn.Module, tensors: Weights) -> Iterator[None]:
-    """Let parameters and buffers be other tensors; `functional_call` in a third of its time."""
-    own: list[tuple[dict[str, Any], str, Any]] = []
-    try:
-        for name, tensor in tensors.items():
-            path, _, key = name.rpartition(".")
-            layer = module.get_submodule(path)
-            place: dict[str, Any] = (
-                layer._parameters if key in layer._parameters else layer._buffers
-            )
-            own.append((place, key, place[key]))
-            place[key] = tensor
-        yield
-    finally:
-        for place, key, tensor in reversed(own):
-            place[key] = tensor
 
 
 @contextmanager

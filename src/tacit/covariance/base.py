@@ -117,17 +117,6 @@ class Covariance(ABC):
             For each tensor of the layer its part of S z, of shape (*sample, *shape).
         """
 
-    def shift(
-        self,
-        mean: Mapping[str, Tensor],
-        factors: Mapping[str, Tensor],
-        z: Tensor,
-        shapes: Shapes,
-    ) -> dict[str, Tensor]:
-        """Return mean + S z for each of the layer's tensors, of shape (*sample, *shape)."""
-        deviation = self.apply(factors, z, shapes)
-        return {name: mean[name] + deviation[name] for name in shapes}
-
     @abstractmethod
     def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
         """Return tr(S S^T), the sum of the parameters' variances, without forming S."""

@@ -57,21 +57,6 @@ class LowRank(Covariance):
     def apply(self, factors: Mapping[str, Tensor], z: Tensor, shapes: Shapes) -> dict[str, Tensor]:
         return {name: contract(z, factors[name]) for name in shapes}
 
-    def shift(
-        self,
-        mean: Mapping[str, Tensor],
-        factors: Mapping[str, Tensor],
-        z: Tensor,
-        shapes: Shapes,
-    ) -> dict[str, Tensor]:
-        if z.ndim > 1 or not all(tensor.is_contiguous() for tensor in mean.values()):
-            return super().shift(mean, factors, z, shapes)
-        # One operation for each tensor: in small networks their number is what takes time.
-        return {
-            name: torch.addmv(mean[name].view(-1), factors[name].flatten(1).T, z).view(shape)
-            for name, shape in shapes.items()
-        }
-
     def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
         return torch.stack([factors[name].square().sum() for name in shapes]).sum()
 
