@@ -71,7 +71,7 @@ class Pair:
         count = self.model.draws
         block, first = list(self.model.lazy._passes.values())[-1]
         noise = {
-            label: next(iter(factors.values())).Z[first : first + count]
+            label: next(iter(factors.values())).course.Z[first : first + count]
             for label, factors in block.layers.items()
         }
         weights = {
@@ -122,12 +122,12 @@ def test_hundreds_of_steps_with_a_schedule(name, weight_decay, draws):
     start = copy.deepcopy(dict(pair.model.named_parameters()))
     schedules = [torch.optim.lr_scheduler.CosineAnnealingLR(o, 200) for o in pair.both]
     blocks = set()
-    for _ in range(200 if name != "maximize" else 30):
+    for _ in range(200 if name != "maximize" else 40):
         pair.step()
         blocks.add(pair.model.lazy._block)
         for schedule in schedules:
             schedule.step()
-    assert 3 < len(blocks) < 100  # factors are touched once in several steps
+    assert 2 < len(blocks) < 100  # factors are touched once in several steps
     pair.check()
     assert all(not torch.equal(p, start[n]) for n, p in pair.model.named_parameters())
 
@@ -172,17 +172,17 @@ def test_clipping(ours):
     for _ in range(40):
         pair.zero_grad()
         pair.backward()
-        expected = nn.utils.clip_grad_norm_(pair.other.parameters(), 1.5)
+        expected = nn.utils.clip_grad_norm_(pair.other.parameters(), 2.5)
         if ours:
-            norm = pair.ours.clip_grad_norm(1.5)
+            norm = pair.ours.clip_grad_norm(2.5)
             assert pair.model.lazy._block is not None
         else:
-            norm = nn.utils.clip_grad_norm_(pair.model.parameters(), 1.5)
+            norm = nn.utils.clip_grad_norm_(pair.model.parameters(), 2.5)
         assert float(norm) == pytest.approx(float(expected))
         norms.append(float(norm))
         pair.take_step()
     pair.check()
-    assert min(norms) < 1.5 < max(norms)
+    assert min(norms) < 2.5 < max(norms)
 
 
 LOOKS = {
@@ -559,7 +559,7 @@ def test_one_step_is_exact_in_a_convolution_with_channels_last(draws):
     x = torch.randn(4, 2, 6, 6).to(memory_format=torch.channels_last)
     model(x).square().mean().backward()
     factor = model.lazy._block.layers["0"]["weight"]
-    z, gradients = factor.Z[:draws], factor.rows[:draws]
+    z, gradients = factor.course.Z[:draws], factor.rows[:draws]
     assert_close(gradients.sum(0).view(3, 2, 3, 3), net[0].weight.grad)
     optimizer.step()
     lr = LR / 9

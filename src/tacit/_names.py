@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from typing import cast
 
 from torch import nn
 
@@ -18,6 +19,13 @@ def grow(root: nn.Module, path: str) -> nn.Module:
         if part not in dict(root.named_children()):
             root.add_module(part, nn.Module())
         root = root.get_submodule(part)
+    return root
+
+
+def descend(root: nn.Module, path: str) -> nn.Module:
+    """Return the module at a dotted path: `get_submodule` without checks, for every step."""
+    for part in path.split(".") if path else ():
+        root = cast(nn.Module, root._modules[part])
     return root
 
 

@@ -45,8 +45,11 @@ class Distribution:
 
     def weights(self, z: Tensor) -> dict[str, Tensor]:
         """Return mean + S z for each tensor of the layer, of shape (*z.shape[:-1], *shape)."""
-        deviation = self.covariance.apply(self.factors, z, self.shapes)
-        return {name: laid_out(mean + deviation[name], mean) for name, mean in self.mean.items()}
+        weights = self.covariance.shift(self.mean, self.factors, z, self.shapes)
+        for name, mean in self.mean.items():
+            if mean.ndim == 4:
+                weights[name] = laid_out(weights[name], mean)
+        return weights
 
     def trace(self) -> Tensor:
         """Return the trace of Sigma: the sum of the parameters' variances."""
@@ -112,8 +115,10 @@ def laid_out(sampled: Tensor, mean: Tensor) -> Tensor:
     stride will do there, but convolutions take theirs for a choice of format. With a random first
     convolution a training step of LeNet-5 takes two thirds of the time for it.
     """
-    if sampled.ndim != 4 or sampled.shape != mean.shape or sampled.stride() == mean.stride():
+    if sampled.stride()[-4:] == mean.stride():
         return sampled
-    strides = zip(mean.shape, sampled.stride(), mean.stride(), strict=True)
-    alike = all(size == 1 or own == other for size, own, other in strides)
-    return sampled.as_strided(mean.shape, mean.stride()) if alike else sampled
+    out, channels, height, width = mean.shape
+    last = sampled.is_contiguous() and mean.is_contiguous(memory_format=torch.channels_last)
+    if not last or (channels > 1 and height * width > 1):
+        return sampled
+    return sampled.view(*sampled.shape[:-4], out, height, width, channels).movedim(-1, -3)

@@ -15,7 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from tacit.covariance import LowRank
 from tacit.distribution import Distribution, laid_out, own_precision
-from tacit.unrolled import Block, UnrolledFactor, block_steps, pays
+from tacit.unrolled import MOMENTUM, Block, Course, UnrolledFactor, block_steps, pays
 
 SMALL = 50_000  # numbers in the factors of a layer; below, each step may as well touch them
 PASSES = 256  # forward passes in a step that can be made again, with the same draws
@@ -59,27 +59,31 @@ class LazyFactors:
         if not chosen or not _ordinary_call(_device(chosen)):
             self.settle()
             return {}
-        shifted: Any = _Shifted.apply
         with own_precision(_device(chosen)):
             with torch.no_grad():
                 block, first = self._rows(chosen, count)
-            return {
-                label: {
-                    name: shifted(mean, layer[name].parameter, layer[name], first, shape)
-                    for name, mean in chosen[label].mean.items()
-                }
-                for label, layer in block.layers.items()
-            }
+            names = [(label, name) for label, layer in block.layers.items() for name in layer]
+            means = [chosen[label].mean[name] for label, name in names]
+            factors = [factor.parameter for factor in block.factors]
+            shifted: Any = _Shifted.apply
+            weights = shifted(block, first, shape, *means, *factors)
+        drawn: dict[str, dict[str, Tensor]] = {label: {} for label in block.layers}
+        for (label, name), sampled in zip(names, weights, strict=True):
+            drawn[label][name] = sampled
+        return drawn
 
     def step(self, group: Mapping[str, Any]) -> None:
         """Take a step of SGD with the factors of a parameter group."""
+        if self._block is None:
+            return
+        own = set(map(id, dict.__getitem__(cast(dict[str, Any], group), "params")))
+        if not any(id(factor.parameter) in own for factor in self._block.factors):
+            return
         self._check_gradients()
         self.settle_if_mixed()
         self._passes.clear()
-        own = set(map(id, dict.__getitem__(cast(dict[str, Any], group), "params")))
-        for factor in self._factors():
-            if id(factor.parameter) in own:
-                factor.step(group)
+        if self._block is not None:
+            self._block.step(group, own)
 
     def _check_gradients(self) -> None:
         """Leave the factors to torch if somebody changes gradients without having looked.
@@ -115,7 +119,7 @@ class LazyFactors:
 
     def settle_if_mixed(self) -> None:
         """Bring all up to date if there are gradients by another way too: torch adds them up."""
-        if any(factor.parameter.grad is not None for factor in self._factors()):
+        if self._block is not None and self._block.mixed:
             self.settle()
 
     def squared_norm(self) -> float:
@@ -159,9 +163,11 @@ class LazyFactors:
         number = int(torch.randint(2**62, ()))
         if (number, count) not in self._passes:
             block = self._block
-            if block is None or not _serves(block, chosen, count):
+            if block is not None and not _fits(block, chosen):
                 self.settle()
-                block = self._block = self._new_block(chosen, count, number)
+            if self._block is None or self._block.used + count > self._block.size:
+                self._block = self._new_block(chosen, count, number)
+            block = self._block
             self._passes[number, count] = block, block.used
             block.used += count
             if len(self._passes) > PASSES:
@@ -170,7 +176,8 @@ class LazyFactors:
 
     def _new_block(self, chosen: Mapping[str, Distribution], count: int, number: int) -> Block:
         optimizer = cast(torch.optim.SGD, self._optimizer())
-        rank = max(d.covariance.noise_size(d.shapes) for d in chosen.values())
+        factors = [S for d in chosen.values() for S in d.factors.values()]
+        rank = sum(S.numel() for S in factors) / sum(S[0].numel() for S in factors)
         size = block_steps(rank, count) * count
         layers = {}
         for index, (label, distribution) in enumerate(chosen.items()):
@@ -179,9 +186,10 @@ class LazyFactors:
             device = next(iter(distribution.mean.values())).device
             generator = torch.Generator(device).manual_seed(number + index)
             Z = distribution.draw_noise((size,), generator=generator)
-            exact = Z.double().cpu().numpy()
+            before = self._block.layers[label] if self._block is not None else {}
+            courses = _courses(optimizer, distribution.factors, Z, before)
             layers[label] = {
-                name: UnrolledFactor(S, optimizer.state[S], Z, exact @ exact.T)
+                name: UnrolledFactor(S, optimizer.state[S], courses[name], before.get(name))
                 for name, S in distribution.factors.items()
             }
         return Block(layers, size)
@@ -208,32 +216,41 @@ class LazyFactors:
 
 
 class _Shifted(torch.autograd.Function):
-    """mean + S z; its gradient goes to the mean, and to the unrolled factor."""
+    """mean + S z of all layers; its gradient goes to the means, and to the unrolled factors.
+
+    One function for all of them: what it takes to call one counts in small networks.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any,
-        mean: Tensor,
-        S: Tensor,
-        factor: UnrolledFactor,
-        first: int,
-        sample: tuple[int, ...],
-    ) -> Tensor:
-        ctx.place = factor, first
-        ctx.node = torch.autograd.graph.get_gradient_edge(S).node
-        ctx.shape = mean.shape
-        shifted = factor.deviations(first, math.prod(sample)).view(*sample, *mean.shape).add_(mean)
-        return laid_out(shifted, mean)
+        ctx: Any, block: Block, first: int, sample: tuple[int, ...], *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
+        count, factors = math.prod(sample), block.factors
+        means = tensors[: len(factors)]
+        ctx.place, ctx.sample, ctx.shapes = (factors, first), sample, [mean.shape for mean in means]
+        ctx.set_materialize_grads(False)
+        deviations = {
+            course: course.deviation(first, count) for course in {f.course for f in factors}
+        }
+        weights = []
+        for factor, mean in zip(factors, means, strict=True):
+            sampled = factor.weights(mean, first, count, deviations[factor.course])
+            sampled = sampled.view(*sample, *mean.shape)
+            weights.append(laid_out(sampled, mean) if mean.ndim == 4 else sampled)
+        return tuple(weights)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        factor, first = ctx.place
-        if _goes_to(ctx.node):  # not if somebody asks for gradients of other parameters only
-            with own_precision(gradient.device.type):
-                factor.receive(first, gradient.reshape(-1, *ctx.shape))
-        mean = gradient if gradient.shape == ctx.shape else gradient.sum(0)
-        return mean, None, None, None, None
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        factors, first = ctx.place
+        count = math.prod(ctx.sample)
+        for factor, gradient in zip(factors, gradients, strict=True):
+            # Not if somebody asks for gradients of other parameters only.
+            if gradient is not None and _goes_to(factor.accumulator):
+                with own_precision(gradient.device.type):
+                    factor.receive(first, gradient.reshape(count, -1))
+        means = (g if g is None or not ctx.sample else g.sum(0) for g in gradients)
+        return None, None, None, *means, *[None] * len(factors)
 
 
 class LazilyTrained(nn.Module):
@@ -311,11 +328,32 @@ def _goes_to(node: Any) -> bool:
         ) from error
 
 
-def _serves(block: Block, chosen: Mapping[str, Distribution], count: int) -> bool:
-    """Return whether a block has noise for these layers, and nobody has changed a factor."""
+def _fits(block: Block, chosen: Mapping[str, Distribution]) -> bool:
+    """Return whether a block is of these layers, and nobody has changed a factor."""
     then = [(id(factor.parameter), factor.version) for factor in block.factors]
     now = [(id(S), S._version) for d in chosen.values() for S in d.factors.values()]
-    return then == now and block.used + count <= block.size
+    return then == now
+
+
+def _courses(
+    optimizer: torch.optim.SGD,
+    factors: Mapping[str, Tensor],
+    Z: Tensor,
+    before: Mapping[str, UnrolledFactor],
+) -> dict[str, Course]:
+    """Return the courses of the factors of a layer: one for each parameter group."""
+    exact = Z.double().cpu().numpy()
+    gram, courses = exact @ exact.T, {}
+    found = {}
+    for index, group in enumerate(map(dict, optimizer.param_groups)):
+        own = set(map(id, group["params"]))
+        for name, S in factors.items():
+            if id(S) in own:
+                momentum = optimizer.state[S].get(MOMENTUM) is not None or (
+                    name in before and before[name].course.v is not None
+                )
+                found[name] = courses.setdefault((index, momentum), Course(Z, gram, momentum))
+    return found
 
 
 def _has_hooks(parameter: Tensor) -> bool:

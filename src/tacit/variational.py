@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit import _checks
-from tacit._names import grow, join
+from tacit._names import descend, grow, join
 from tacit._tree import map_tensors
 from tacit.distribution import Distribution, Prior, own_precision
 from tacit.functional import (
@@ -191,15 +191,15 @@ class Variational(LazilyTrained):
         }
 
     def _distribution(self, layer: RandomLayer) -> Distribution:
-        owner = self.module.get_submodule(layer.name)
-        home = self.factors_as_kept.get_submodule(layer.name)
-        mean = {name: getattr(owner, name) for name in layer.shapes}
+        owner = descend(self.module, layer.name)
+        home = descend(self.factors_as_kept, layer.name)
+        mean = {name: owner._parameters.get(name) for name in layer.shapes}
         if any(value is None or value.shape != layer.shapes[n] for n, value in mean.items()):
             raise RuntimeError(
                 f"The layer {layer.name!r} is not the one that was made variational; wrap the "
                 "changed module again."
             )
-        factors = {name: getattr(home, name) for name in layer.factors}
+        factors = {name: home._parameters[name] for name in layer.factors}
         return Distribution(mean, factors, layer.covariance, self.noise, layer.shapes)
 
     def forward(

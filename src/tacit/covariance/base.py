@@ -117,6 +117,13 @@ class Covariance(ABC):
             For each tensor of the layer its part of S z, of shape (*sample, *shape).
         """
 
+    def shift(
+        self, mean: Mapping[str, Tensor], factors: Mapping[str, Tensor], z: Tensor, shapes: Shapes
+    ) -> dict[str, Tensor]:
+        """Return mean + S z for each tensor of the layer; a structure may know a shorter way."""
+        deviation = self.apply(factors, z, shapes)
+        return {name: tensor + deviation[name] for name, tensor in mean.items()}
+
     @abstractmethod
     def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
         """Return tr(S S^T), the sum of the parameters' variances, without forming S."""

@@ -57,6 +57,20 @@ class LowRank(Covariance):
     def apply(self, factors: Mapping[str, Tensor], z: Tensor, shapes: Shapes) -> dict[str, Tensor]:
         return {name: contract(z, factors[name]) for name in shapes}
 
+    def shift(
+        self, mean: Mapping[str, Tensor], factors: Mapping[str, Tensor], z: Tensor, shapes: Shapes
+    ) -> dict[str, Tensor]:
+        # In one operation a small layer takes two thirds of the time, forward and backward.
+        rows, sample = z.view(-1, self.rank), z.shape[:-1]
+        shifted = {}
+        for name, tensor in mean.items():
+            if tensor.is_contiguous():
+                flat = torch.addmm(tensor.view(1, -1), rows, factors[name].view(self.rank, -1))
+                shifted[name] = flat.view(sample + tensor.shape)
+            else:  # a sum keeps the memory format of a convolution's mean
+                shifted[name] = tensor + contract(z, factors[name])
+        return shifted
+
     def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
         return torch.stack([factors[name].square().sum() for name in shapes]).sum()
 
