@@ -55,22 +55,21 @@ class LazyFactors:
             shape: () for one draw, (M,) for several.
         """
         count = math.prod(shape)
-        chosen = {n: d for n, d in distributions.items() if self._suits(d, count)}
+        chosen = {n: d for n, d in distributions.items() if _pays(d, count)}
+        if chosen:
+            known = self._known()
+            chosen = {n: d for n, d in chosen.items() if _can(d, known)}
         if not chosen or not _ordinary_call(_device(chosen)):
             self.settle()
             return {}
         with own_precision(_device(chosen)):
             with torch.no_grad():
                 block, first = self._rows(chosen, count)
-            names = [(label, name) for label, layer in block.layers.items() for name in layer]
-            means = [chosen[label].mean[name] for label, name in names]
+            means = [chosen[n].mean[name] for n, layer in block.layers.items() for name in layer]
             factors = [factor.parameter for factor in block.factors]
             shifted: Any = _Shifted.apply
-            weights = shifted(block, first, shape, *means, *factors)
-        drawn: dict[str, dict[str, Tensor]] = {label: {} for label in block.layers}
-        for (label, name), sampled in zip(names, weights, strict=True):
-            drawn[label][name] = sampled
-        return drawn
+            weights = iter(shifted(block, first, shape, *means, *factors))
+        return {n: {name: next(weights) for name in layer} for n, layer in block.layers.items()}
 
     def step(self, group: Mapping[str, Any]) -> None:
         """Take a step of SGD with the factors of a parameter group."""
@@ -194,25 +193,10 @@ class LazyFactors:
             }
         return Block(layers, size)
 
-    def _suits(self, distribution: Distribution, count: int) -> bool:
-        """Return whether a layer can be lazy, and is better off."""
-        covariance, factors = distribution.covariance, distribution.factors.values()
+    def _known(self) -> set[int]:
+        """Return the identities of what the optimizer trains, nothing if it is gone."""
         optimizer = self._optimizer()
-        return (
-            isinstance(covariance, LowRank)
-            and pays(covariance.rank, count)
-            and sum(S.numel() for S in factors) >= SMALL
-            and all(
-                tensor.requires_grad
-                and tensor.is_leaf
-                and tensor.dtype in (torch.float32, torch.float64)
-                for tensor in (*distribution.mean.values(), *factors)
-            )
-            and all(S.is_contiguous() and not _has_hooks(S) for S in factors)
-            and optimizer is not None
-            and not self._left
-            and parameter_ids(optimizer).issuperset(map(id, factors))
-        )
+        return set() if optimizer is None or self._left else parameter_ids(optimizer)
 
 
 class _Shifted(torch.autograd.Function):
@@ -244,10 +228,10 @@ class _Shifted(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         factors, first = ctx.place
         count = math.prod(ctx.sample)
-        for factor, gradient in zip(factors, gradients, strict=True):
-            # Not if somebody asks for gradients of other parameters only.
-            if gradient is not None and _goes_to(factor.accumulator):
-                with own_precision(gradient.device.type):
+        with own_precision(factors[0].parameter.device.type):
+            for factor, gradient in zip(factors, gradients, strict=True):
+                # Not if somebody asks for gradients of other parameters only.
+                if gradient is not None and _goes_to(factor.accumulator):
                     factor.receive(first, gradient.reshape(count, -1))
         means = (g if g is None or not ctx.sample else g.sum(0) for g in gradients)
         return None, None, None, *means, *[None] * len(factors)
@@ -326,6 +310,25 @@ def _goes_to(node: Any) -> bool:
             "tacit.SGD: gradients of the factors come by backward(), not by torch.autograd.grad; "
             "use torch.optim.SGD for it."
         ) from error
+
+
+def _pays(distribution: Distribution, count: int) -> bool:
+    """Return whether a layer is better off if its factors are touched rarely."""
+    covariance = distribution.covariance
+    return (
+        isinstance(covariance, LowRank)
+        and pays(covariance.rank, count)
+        and sum(S.numel() for S in distribution.factors.values()) >= SMALL
+    )
+
+
+def _can(distribution: Distribution, known: set[int]) -> bool:
+    """Return whether the factors of a layer can be lazy, given what the optimizer trains."""
+    factors = distribution.factors.values()
+    return all(
+        tensor.requires_grad and tensor.is_leaf and tensor.dtype in (torch.float32, torch.float64)
+        for tensor in (*distribution.mean.values(), *factors)
+    ) and all(S.is_contiguous() and not _has_hooks(S) and id(S) in known for S in factors)
 
 
 def _fits(block: Block, chosen: Mapping[str, Distribution]) -> bool:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -61,11 +62,14 @@ class Course:
         for first, count in received.items():
             gradient[2 + first : 2 + first + count] += -1.0 if group["maximize"] else 1.0
         direction, momentum = gradient, float(group["momentum"])
+        if momentum and self.v is None:
+            self.v = gradient.copy()
+        elif momentum:
+            self.v *= momentum
+            self.v += (1.0 - float(group["dampening"])) * gradient
         if momentum:
-            damped = (1.0 - float(group["dampening"])) * gradient
-            self.v = gradient if self.v is None else momentum * self.v + damped
             direction = gradient + momentum * self.v if group["nesterov"] else self.v
-        self.s = self.s - float(group["lr"]) * direction
+        self.s -= float(group["lr"]) * direction
         self.stepped = True
 
     def took(self, row: int) -> bool:
@@ -263,7 +267,7 @@ class Block:
     size: int
     used: int = 0
 
-    @property
+    @cached_property
     def factors(self) -> list[UnrolledFactor]:
         """All factors."""
         return [factor for layer in self.layers.values() for factor in layer.values()]
