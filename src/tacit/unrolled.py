@@ -302,9 +302,9 @@ def block_steps(rank: float, count: int) -> int:
     """Return after how many steps to touch factors of this rank on average.
 
     A step reads the gradients of the block so far, in numbers of a weight count * steps / 2, and
-    has its share of what touching factor and momentum takes, 12 * rank / steps (measured).
+    has its share of what touching factor and momentum takes, (20 + 8 * rank) / steps (measured).
     """
-    return min(MOST_STEPS, max(2, round(math.sqrt(24 * rank / count))))
+    return min(MOST_STEPS, max(2, round(math.sqrt((40 + 16 * rank) / count))))
 
 
 def pays(rank: int, count: int) -> bool:
