@@ -473,6 +473,11 @@ class TestBadInput:
         with pytest.raises(TypeError, match="expected an nn.Module, received 'net'"):
             tacit.variational("net")
 
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+    def test_a_scripted_module(self):
+        with pytest.raises(TypeError, match="wrap the module that it was made of"):
+            tacit.variational(torch.jit.script(nn.Linear(2, 2)))
+
     def test_variational_twice(self, model):
         for module in (model, nn.Sequential(model, nn.Linear(3, 2))):
             with pytest.raises(TypeError, match="the module is variational already, or has a part"):

@@ -14,7 +14,7 @@ from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from tacit import _checks
-from tacit._names import join
+from tacit._names import descend, join
 from tacit._tree import check_stackable, map_tensors, tensors_in, with_tensors
 
 Weights: TypeAlias = Mapping[str, Tensor]
@@ -58,7 +58,13 @@ class Caller:
         for name, others in self.aliases.items():
             if name in weights:
                 replaced.update(dict.fromkeys(others, weights[name]))
-        return functional_call(module, replaced, args, kwargs, tie_weights=False)
+        if torch.compiler.is_compiling():
+            return functional_call(module, replaced, args, kwargs, tie_weights=False)
+        before = _swap(module, replaced)
+        try:
+            return module(*args, **kwargs)
+        finally:
+            _swap(module, before)
 
     def many(
         self, module: nn.Module, pieces: Iterable[tuple[Weights, Inputs]], *, cut: bool = False
@@ -130,6 +136,22 @@ class Caller:
             one = {name: stacked[m] for name, stacked in state.items()}
             outputs.append(self.one(module, one, _slice(inputs, m) if cut else inputs))
         return stack(outputs)
+
+
+def _swap(module: nn.Module, tensors: Weights) -> dict[str, Tensor]:
+    """Put tensors in the place of parameters and buffers, and return these.
+
+    What `functional_call` does, in a tenth of its code: 1 % of a training step of LeNet-5.
+    """
+    places: dict[str, tuple[dict[str, Any], str]] = {}
+    for name in tensors:
+        layer, _, last = name.rpartition(".")
+        owner = descend(module, layer)
+        places[name] = (owner._parameters if last in owner._parameters else owner._buffers), last
+    before = {name: own[last] for name, (own, last) in places.items()}
+    for name, (own, last) in places.items():
+        own[last] = tensors[name]
+    return before
 
 
 def tied_names(module: nn.Module) -> dict[str, tuple[str, ...]]:

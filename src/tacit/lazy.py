@@ -55,7 +55,7 @@ class LazyFactors:
             shape: () for one draw, (M,) for several.
         """
         count = math.prod(shape)
-        chosen = {n: d for n, d in distributions.items() if _pays(d, count)}
+        chosen = {n: d for n, d in distributions.items() if worth_it(d, count)}
         if chosen:
             known = self._known()
             chosen = {n: d for n, d in chosen.items() if _can(d, known)}
@@ -312,7 +312,7 @@ def _goes_to(node: Any) -> bool:
         ) from error
 
 
-def _pays(distribution: Distribution, count: int) -> bool:
+def worth_it(distribution: Distribution, count: int) -> bool:
     """Return whether a layer is better off if its factors are touched rarely."""
     covariance = distribution.covariance
     return (
@@ -346,16 +346,21 @@ def _courses(
 ) -> dict[str, Course]:
     """Return the courses of the factors of a layer: one for each parameter group."""
     exact = Z.double().cpu().numpy()
-    gram, courses = exact @ exact.T, {}
+    groups = {
+        id(parameter): index
+        for index, group in enumerate(map(dict, optimizer.param_groups))
+        for parameter in group["params"]
+    }
+    courses: dict[tuple[int, bool], Course] = {}
     found = {}
-    for index, group in enumerate(map(dict, optimizer.param_groups)):
-        own = set(map(id, group["params"]))
-        for name, S in factors.items():
-            if id(S) in own:
-                momentum = optimizer.state[S].get(MOMENTUM) is not None or (
-                    name in before and before[name].course.v is not None
-                )
-                found[name] = courses.setdefault((index, momentum), Course(Z, gram, momentum))
+    for name, S in factors.items():
+        momentum = optimizer.state[S].get(MOMENTUM) is not None
+        if name in before:
+            momentum = momentum or before[name].course.v is not None
+        key = groups[id(S)], momentum
+        if key not in courses:
+            courses[key] = Course(Z, exact @ exact.T, momentum)
+        found[name] = courses[key]
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tacit.lazy import LazyFactors
+from tacit.lazy import LazyFactors, worth_it
 from tacit.variational import Variational
 
 
@@ -64,10 +64,9 @@ class SGD(torch.optim.SGD):
         self._lazy: LazyFactors | None = None
         groups = model.param_groups(lr, "sgd", weight_decay=weight_decay)
         super().__init__(groups, lr=lr, momentum=momentum, **settings)
-        self._choose_fused = all(settings.get(n) is None for n in ("foreach", "fused")) and (
-            not settings.get("differentiable")
-        )
-        if not settings.get("differentiable") and not settings.get("fused"):
+        usual = not settings.get("differentiable") and not settings.get("fused")
+        self._choose_fused = usual and {"foreach", "fused"}.isdisjoint(settings)
+        if usual and any(worth_it(d, 1) for d in model.distributions.values()):
             self._lazy = LazyFactors(self)
             model.follow(self._lazy)
             self._watch_groups()

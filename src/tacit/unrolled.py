@@ -62,14 +62,13 @@ class Course:
         for first, count in received.items():
             gradient[2 + first : 2 + first + count] += -1.0 if group["maximize"] else 1.0
         direction, momentum = gradient, float(group["momentum"])
-        if momentum and self.v is None:
-            self.v = gradient.copy()
-        elif momentum:
-            self.v *= momentum
-            self.v += (1.0 - float(group["dampening"])) * gradient
         if momentum:
+            if self.v is None:
+                self.v = gradient.copy()
+            else:
+                self.v = momentum * self.v + (1.0 - float(group["dampening"])) * gradient
             direction = gradient + momentum * self.v if group["nesterov"] else self.v
-        self.s -= float(group["lr"]) * direction
+        self.s = self.s - float(group["lr"]) * direction
         self.stepped = True
 
     def took(self, row: int) -> bool:
@@ -115,10 +114,10 @@ class UnrolledFactor:
         self.parameter, self.state, self.course = parameter, state, course
         self.accumulator: Any = torch.autograd.graph.get_gradient_edge(parameter).node
         # Row j of Z S; once there is a gradient, in `filled`, row j is g_j. And the rows of Z V.
-        self.rows: Tensor = self._room(before and before.rows)
+        self.rows: Tensor = self._room(None if before is None else before.rows)
         self.momentum_rows: Tensor | None = None
         if course.v is not None:
-            self.momentum_rows = self._room(before and before.momentum_rows)
+            self.momentum_rows = self._room(None if before is None else before.momentum_rows)
         self.filled: set[int] = set()  # first rows
         self.received: dict[int, int] = {}  # gradients of this step: first row -> how many
         self.settled = False
@@ -141,9 +140,9 @@ class UnrolledFactor:
         new, rows = slice(first, first + count), self.rows
         found = mean.reshape(1, -1)
         if self.settled:
-            return found + self.course.Z[new] @ self._S
+            return found + self.course.Z[new] @ self._factor
         if first in self.filled:  # a pass that is made again
-            rows = torch.cat([rows[:first], self.course.Z[new] @ self._S])
+            rows = torch.cat([rows[:first], self.course.Z[new] @ self._factor])
         if self.momentum_rows is None:
             return torch.addmm(found, deviation, rows[: first + count])
         found = torch.add(found, self.momentum_rows[new], alpha=self.course.s[1])
@@ -206,18 +205,18 @@ class UnrolledFactor:
 
     def _begin(self, piece: slice) -> None:
         """Multiply a piece of S and V by the noise."""
-        torch.mm(self.course.Z, self._S[:, piece], out=self.rows[:, piece])
+        torch.mm(self.course.Z, self._factor[:, piece], out=self.rows[:, piece])
         if self.momentum_rows is not None:
-            torch.mm(self.course.Z, self._V[:, piece], out=self.momentum_rows[:, piece])
+            torch.mm(self.course.Z, self._momentum[:, piece], out=self.momentum_rows[:, piece])
 
     def _write(self, piece: slice, change: Tensor, momentum_change: Tensor | None) -> None:
         """Bring a piece of S and V up to date."""
-        course, s = self.course, self._S[:, piece]
+        course, s = self.course, self._factor[:, piece]
         a, b = course.s[:2]
         if course.v is None or momentum_change is None:
             s.addmm_(change, self.rows[: change.shape[1], piece], beta=a)
             return
-        v, (c, d) = self._V[:, piece], course.v[:2]
+        v, (c, d) = self._momentum[:, piece], course.v[:2]
         old = s.clone() if c else s
         s.addmm_(change, self.rows[: change.shape[1], piece], beta=a)
         if b:
@@ -227,16 +226,16 @@ class UnrolledFactor:
             v.add_(old, alpha=c)
 
     def _pieces(self) -> list[slice]:
-        size = self._S.shape[1]
+        size = self._factor.shape[1]
         width = PIECE if self.parameter.device.type == "cpu" else size
         return [slice(start, start + width) for start in range(0, size, width)]
 
     @property
-    def _S(self) -> Tensor:
+    def _factor(self) -> Tensor:
         return _matrix(self.parameter)
 
     @property
-    def _V(self) -> Tensor:
+    def _momentum(self) -> Tensor:
         return _matrix(self.state[MOMENTUM])
 
     def _room(self, given: Tensor | None) -> Tensor:
@@ -244,8 +243,10 @@ class UnrolledFactor:
 
         New memory would have to be mapped, which takes longer than to write to it.
         """
-        shape = len(self.course.Z), self._S.shape[1]
-        return given if given is not None and given.shape == shape else self._S.new_empty(shape)
+        shape = len(self.course.Z), self._factor.shape[1]
+        if given is not None and given.shape == shape:
+            return given
+        return self._factor.new_empty(shape)
 
     def _add_gradient(self, rows: slice, gradients: Tensor) -> None:
         S = self.parameter

@@ -116,6 +116,11 @@ def variational(
 def _check_module(module: nn.Module) -> None:
     if not isinstance(module, nn.Module):
         raise TypeError(f"variational: expected an nn.Module, received {module!r}.")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise TypeError(
+            "variational: a scripted module has its weights compiled in; wrap the module that it "
+            "was made of, and use torch.compile for speed."
+        )
     if any(isinstance(part, Variational) for part in module.modules()):
         raise TypeError(
             "variational: the module is variational already, or has a part that is; wrap the plain "
@@ -193,13 +198,13 @@ class Variational(LazilyTrained):
     def _distribution(self, layer: RandomLayer) -> Distribution:
         owner = descend(self.module, layer.name)
         home = descend(self.factors_as_kept, layer.name)
-        mean = {name: owner._parameters.get(name) for name in layer.shapes}
+        mean: dict[str, Any] = {name: owner._parameters.get(name) for name in layer.shapes}
         if any(value is None or value.shape != layer.shapes[n] for n, value in mean.items()):
             raise RuntimeError(
                 f"The layer {layer.name!r} is not the one that was made variational; wrap the "
                 "changed module again."
             )
-        factors = {name: home._parameters[name] for name in layer.factors}
+        factors: dict[str, Any] = {name: home._parameters[name] for name in layer.factors}
         return Distribution(mean, factors, layer.covariance, self.noise, layer.shapes)
 
     def forward(
@@ -381,15 +386,13 @@ class Variational(LazilyTrained):
     ) -> dict[str, Tensor]:
         if not noise:
             return {}
+        weights = {}
         with own_precision(next(iter(noise.values())).device.type):
-            return {
-                join(layer.name, tensor): sampled
-                for layer in self.layers
-                if layer.label in distributions
-                for tensor, sampled in distributions[layer.label]
-                .weights(noise[layer.label])
-                .items()
-            }
+            for layer in self.layers:
+                if layer.label in distributions:
+                    drawn = distributions[layer.label].weights(noise[layer.label])
+                    weights.update({join(layer.name, tensor): drawn[tensor] for tensor in drawn})
+        return weights
 
     def _call_draws(
         self, draws: int | None, generator: torch.Generator | None, inputs: Inputs
