@@ -105,6 +105,16 @@ class Pair:
         self.backward()
         self.take_step()
 
+    def step_eagerly(self, steps):
+        """Steps with a generator, which are not lazy."""
+        for step in range(steps):
+            self.zero_grad()
+            x = torch.randn(6, 5, generator=self.data)
+            for model in (self.model, self.other):
+                generator = torch.Generator().manual_seed(step)
+                model(x, generator=generator).square().mean().backward()
+            self.take_step()
+
     def check(self):
         named = dict(self.other.named_parameters())
         for name, parameter in self.model.named_parameters():
@@ -337,6 +347,28 @@ def test_state_may_come_from_torch_and_go_there():
     pair.torchs.load_state_dict(mine)
     for _ in range(15):
         pair.step()
+    pair.check()
+
+
+def test_a_copy_of_the_optimizer_takes_steps():
+    for momentum in (0.0, 0.9):
+        pair = Pair(momentum=momentum)
+        pair.step()
+        model, optimizer = pickle.loads(pickle.dumps((pair.model, pair.ours)))
+        train(model, optimizer, 2)
+        assert {group["fused"] for group in optimizer.param_groups} == {True}
+        assert {group["fused"] for group in optimizer.state_dict()["param_groups"]} == {None}
+
+
+def test_parameters_with_and_without_momentum_in_one_group():
+    """Which torch's fused step can't: one of them was frozen in the beginning."""
+    pair = Pair(momentum=0.9)
+    for model in (pair.model, pair.other):
+        model.module[0].bias.requires_grad_(False)
+    pair.step_eagerly(3)
+    for model in (pair.model, pair.other):
+        model.module[0].bias.requires_grad_(True)
+    pair.step_eagerly(3)
     pair.check()
 
 

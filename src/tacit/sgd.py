@@ -65,7 +65,6 @@ class SGD(torch.optim.SGD):
         groups = model.param_groups(lr, "sgd", weight_decay=weight_decay)
         super().__init__(groups, lr=lr, momentum=momentum, **settings)
         usual = not settings.get("differentiable") and not settings.get("fused")
-        self._choose_fused = usual and {"foreach", "fused"}.isdisjoint(settings)
         if usual and any(worth_it(d, 1) for d in model.distributions.values()):
             self._lazy = LazyFactors(self)
             model.follow(self._lazy)
@@ -114,7 +113,11 @@ class SGD(torch.optim.SGD):
     def state_dict(self) -> dict[str, Any]:
         """Return the state, as that of torch's SGD."""
         self._settle()
-        return super().state_dict()
+        state = super().state_dict()
+        if self._chooses:
+            for group in state["param_groups"]:
+                group["fused"] = None
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over a state, also of torch's SGD."""
@@ -135,10 +138,16 @@ class SGD(torch.optim.SGD):
         if self._lazy is not None:
             self._lazy.step(group)
         sparse = super()._init_group(dict(group), *lists)  # type: ignore[no-untyped-call]
-        if self._choose_fused:
+        if self._chooses:
             parameters, _, momenta = lists
             group["fused"] = not sparse and _can_fuse(group["lr"], parameters, momenta)
         return sparse
+
+    @property
+    def _chooses(self) -> bool:
+        """Whether it is left to us which of torch's ways to take a step."""
+        ways = self.defaults["foreach"], self.defaults["fused"]
+        return ways == (None, None) and not self.defaults["differentiable"]
 
     def _settle(self) -> None:
         if self._lazy is not None:
