@@ -20,13 +20,13 @@ import tacit
 from benchmarks.measure import save, show
 from tacit.experiments.timing import interleaved_seconds, ratio, repeated
 from tacit.models import MLP, LeNet5
+from tacit.unrolled import block_steps
 from tacit.variational import Variational
 
 RANKS = (1, 2, 4, 8, 16, 32, 64)
 WIDTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
 BATCH, CLASSES, SEED = 128, 10, 0
-BURST = 32  # steps timed together for tacit.SGD: the most between two times that it touches factors
 OURS, TORCHS = "tacit.SGD", "torch.optim.SGD"
 
 Step = Callable[[], None]
@@ -77,11 +77,12 @@ def curve(
 def over_rank(repeats: int, ranks: tuple[int, ...] = RANKS) -> dict[str, Curve]:
     """Cost against the rank of the first and the last layer of MLP 784-512-512-10."""
     net, x = MLP(784, (512, 512), CLASSES), torch.randn(BATCH, 784)
-    curves = {}
-    for optimizer, burst in ((OURS, BURST), (TORCHS, 1)):
-        steps = {str(rank): step(_model(net, ends(net, rank)), x, optimizer) for rank in ranks}
-        label = f"ranks, {optimizer}"
-        curves[optimizer] = curve(steps, step(_copy(net), x), repeats, label, burst)
+    curves: dict[str, Curve] = {OURS: {}, TORCHS: {}}
+    for rank in ranks:
+        for optimizer, burst in ((OURS, _whole_blocks(rank)), (TORCHS, 1)):
+            steps = {str(rank): step(_model(net, ends(net, rank)), x, optimizer)}
+            plain = step(_copy(net), x)
+            curves[optimizer] |= curve(steps, plain, repeats, f"rank {rank}", burst)
     return curves
 
 
@@ -91,7 +92,7 @@ def over_width(repeats: int, widths: tuple[int, ...] = WIDTHS) -> dict[str, Curv
     for width in widths:
         net, x = MLP(784, (width, width), CLASSES), torch.randn(BATCH, 784)
         count = repeats if width < 2048 else max(1, repeats // 4)
-        for optimizer, burst in ((OURS, BURST), (TORCHS, 1)):
+        for optimizer, burst in ((OURS, _whole_blocks(10)), (TORCHS, 1)):
             steps = {str(width): step(_model(net, hidden(net, 10)), x, optimizer)}
             plain = step(_copy(net), x)
             curves[optimizer] |= curve(steps, plain, count, f"width {width}", burst)
@@ -109,6 +110,12 @@ def over_counts(repeats: int, counts: tuple[int, ...] = COUNTS) -> dict[str, Cur
         }
         curves[kind] = curve(steps, step(_copy(net), x), repeats, kind)
     return curves
+
+
+def _whole_blocks(rank: int) -> int:
+    """Return how many steps of tacit.SGD to time together: it touches factors once in a block."""
+    block = block_steps(rank, 1)
+    return block * max(1, 32 // block)
 
 
 def _model(net: nn.Module, where: dict[str, tacit.LowRank]) -> Variational:

@@ -475,8 +475,15 @@ class TestBadInput:
 
     @pytest.mark.filterwarnings("ignore::DeprecationWarning")
     def test_a_scripted_module(self):
-        with pytest.raises(TypeError, match="wrap the module that it was made of"):
-            tacit.variational(torch.jit.script(nn.Linear(2, 2)))
+        plain = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        scripted = torch.jit.script(plain)
+        for module in (scripted, torch.jit.trace(plain, torch.ones(1, 2))):
+            with pytest.raises(TypeError, match="wrap the module that it was made of"):
+                tacit.variational(module)
+        net = nn.Sequential(scripted, nn.Linear(2, 2))
+        with pytest.raises(TypeError, match="the layer '0.1' is scripted"):
+            tacit.variational(net, ["0.1"], rank=2)
+        assert tacit.variational(net, ["1"], rank=2)(torch.ones(3, 2)).shape == (3, 2)
 
     def test_variational_twice(self, model):
         for module in (model, nn.Sequential(model, nn.Linear(3, 2))):

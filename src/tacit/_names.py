@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import cast
 
 from torch import nn
 
@@ -25,7 +24,8 @@ def grow(root: nn.Module, path: str) -> nn.Module:
 def descend(root: nn.Module, path: str) -> nn.Module:
     """Return the module at a dotted path: `get_submodule` without checks, for every step."""
     for part in path.split(".") if path else ():
-        root = cast(nn.Module, root._modules[part])
+        child = root._modules.get(part)
+        root = getattr(root, part) if child is None else child  # wrappers forward attributes
     return root
 
 

@@ -17,7 +17,7 @@ from tacit.covariance import LowRank
 from tacit.distribution import Distribution, laid_out, own_precision
 from tacit.unrolled import MOMENTUM, Block, Course, UnrolledFactor, block_steps, pays
 
-SMALL = 50_000  # numbers in the factors of a layer; below, each step may as well touch them
+SMALL = 1_000_000  # numbers in the factors of a layer; below, each step may as well touch them
 PASSES = 256  # forward passes in a step that can be made again, with the same draws
 
 
@@ -73,6 +73,7 @@ class LazyFactors:
 
     def step(self, group: Mapping[str, Any]) -> None:
         """Take a step of SGD with the factors of a parameter group."""
+        self._passes.clear()
         if self._block is None:
             return
         own = set(map(id, dict.__getitem__(cast(dict[str, Any], group), "params")))
@@ -80,7 +81,6 @@ class LazyFactors:
             return
         self._check_gradients()
         self.settle_if_mixed()
-        self._passes.clear()
         if self._block is not None:
             self._block.step(group, own)
 
@@ -162,7 +162,7 @@ class LazyFactors:
         number = int(torch.randint(2**62, ()))
         if (number, count) not in self._passes:
             block = self._block
-            if block is not None and not _fits(block, chosen):
+            if block is not None and not _fits(block, chosen, self._optimizer()):
                 self.settle()
             if self._block is None or self._block.used + count > self._block.size:
                 self._block = self._new_block(chosen, count, number)
@@ -211,7 +211,7 @@ class _Shifted(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         count, factors = math.prod(sample), block.factors
         means = tensors[: len(factors)]
-        ctx.place, ctx.sample, ctx.shapes = (factors, first), sample, [mean.shape for mean in means]
+        ctx.place, ctx.sample = (factors, first), sample
         ctx.set_materialize_grads(False)
         deviations = {
             course: course.deviation(first, count) for course in {f.course for f in factors}
@@ -331,11 +331,16 @@ def _can(distribution: Distribution, known: set[int]) -> bool:
     ) and all(S.is_contiguous() and not _has_hooks(S) and id(S) in known for S in factors)
 
 
-def _fits(block: Block, chosen: Mapping[str, Distribution]) -> bool:
-    """Return whether a block is of these layers, and nobody has changed a factor."""
+def _fits(
+    block: Block, chosen: Mapping[str, Distribution], optimizer: torch.optim.SGD | None
+) -> bool:
+    """Return whether a block is of these layers, and nobody has changed a factor or its state."""
     then = [(id(factor.parameter), factor.version) for factor in block.factors]
     now = [(id(S), S._version) for d in chosen.values() for S in d.factors.values()]
-    return then == now
+    return then == now and all(
+        optimizer is not None and optimizer.state.get(factor.parameter) is factor.state
+        for factor in block.factors
+    )
 
 
 def _courses(

@@ -29,8 +29,8 @@ class SGD(torch.optim.SGD):
 
     Where laziness doesn't pay or can't be, this is torch's SGD: layers with few parameters, hooks
     or another covariance, ranks below four times the draws in a step, compiled models, several
-    processes, float16. Gradients of the factors come by `backward()`, not by
-    `torch.autograd.grad`.
+    processes, float16. On a CPU it is torch's fused one, unless `fused` or `foreach` say otherwise.
+    Gradients of the factors come by `backward()`, not by `torch.autograd.grad`.
 
     Args:
         model: The model; its parametrization sets the learning rates.
@@ -137,10 +137,12 @@ class SGD(torch.optim.SGD):
         # What torch's step asks for each group, after the closure.
         if self._lazy is not None:
             self._lazy.step(group)
-        sparse = super()._init_group(dict(group), *lists)  # type: ignore[no-untyped-call]
+        plain = dict(group, fused=None) if self._chooses else dict(group)
+        sparse = super()._init_group(plain, *lists)  # type: ignore[no-untyped-call]
         if self._chooses:
-            parameters, _, momenta = lists
-            group["fused"] = not sparse and _can_fuse(group["lr"], parameters, momenta)
+            group["fused"] = True if not sparse and _can_fuse(group["lr"], *lists) else None
+            if group["fused"]:  # so that autograd notices; the fused step doesn't do it
+                torch.autograd.graph.increment_version(lists[0])
         return sparse
 
     @property
@@ -159,14 +161,33 @@ class SGD(torch.optim.SGD):
 
 
 def _can_fuse(
-    lr: float | Tensor, parameters: Sequence[Tensor], momenta: Sequence[Tensor | None]
+    lr: float | Tensor,
+    parameters: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    momenta: Sequence[Tensor | None],
 ) -> bool:
-    """Return whether torch's fused step can be taken: on a CPU it reads and writes half as much."""
-    return (
-        not isinstance(lr, Tensor)
-        and all(parameter.is_cpu for parameter in parameters)
-        and {parameter.dtype for parameter in parameters} <= {torch.float32, torch.float64}
-        and len({momentum is None for momentum in momenta}) == 1
+    """Return whether torch's fused step can be taken: on a CPU it reads and writes half as much.
+
+    It walks over memory as it lies: parameter, gradient and momentum have to lie alike.
+    """
+    known = [momentum for momentum in momenta if momentum is not None]
+    if isinstance(lr, Tensor) or len(known) not in (0, len(parameters)):
+        return False
+    return all(
+        parameters[i].is_cpu and _lie_alike(parameters[i], gradients[i], *known[i : i + 1])
+        for i in range(len(parameters))
+    )
+
+
+def _lie_alike(parameter: Tensor, *others: Tensor) -> bool:
+    all_of_them, dtype = (parameter, *others), parameter.dtype
+    if dtype not in (torch.float32, torch.float64) or any(t.dtype != dtype for t in others):
+        return False
+    if all(tensor.is_contiguous() for tensor in all_of_them):
+        return True
+    channels_last = torch.channels_last
+    return parameter.ndim == 4 and all(
+        tensor.is_contiguous(memory_format=channels_last) for tensor in all_of_them
     )
 
 

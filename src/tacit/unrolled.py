@@ -186,16 +186,16 @@ class UnrolledFactor:
         """
         if self.settled:
             return
-        self.settled = True
-        for first, count in self.received.items():
-            used = slice(first, first + count)
-            self._add_gradient(used, self.rows[used])
-        self.received.clear()
         course = self.course
         if course.v is not None and self.state.get(MOMENTUM) is None:
             self.state[MOMENTUM] = torch.zeros_like(self.parameter)
         change = course.change(course.s)
         momentum_change = None if course.v is None else course.change(course.v)
+        for first, count in self.received.items():
+            used = slice(first, first + count)
+            self._add_gradient(used, self.rows[used])
+        self.received.clear()
+        self.settled = True
         for piece in self._pieces():
             if course.stepped:
                 self._write(piece, change, momentum_change)

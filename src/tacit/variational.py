@@ -102,6 +102,7 @@ def variational(
         )
     _checks.positive_integer("draws", draws)
     layers = select_layers(module, where, rank)
+    _check_not_scripted(module, layers)
     model = Variational(
         module, layers, noise or Gaussian(), parametrization or Standard(), draws, likelihood
     )
@@ -117,10 +118,7 @@ def _check_module(module: nn.Module) -> None:
     if not isinstance(module, nn.Module):
         raise TypeError(f"variational: expected an nn.Module, received {module!r}.")
     if isinstance(module, torch.jit.ScriptModule):
-        raise TypeError(
-            "variational: a scripted module has its weights compiled in; wrap the module that it "
-            "was made of, and use torch.compile for speed."
-        )
+        raise _scripted_error("the module")
     if any(isinstance(part, Variational) for part in module.modules()):
         raise TypeError(
             "variational: the module is variational already, or has a part that is; wrap the plain "
@@ -138,6 +136,20 @@ def _check_module(module: nn.Module) -> None:
             f"{', '.join(sorted(taken))}, which is the variational model's own; rename it, or put "
             "the module in another that does."
         )
+
+
+def _check_not_scripted(module: nn.Module, layers: list[RandomLayer]) -> None:
+    scripted = [n for n, part in module.named_modules() if isinstance(part, torch.jit.ScriptModule)]
+    for layer in layers:
+        if any(layer.name == name or layer.name.startswith(f"{name}.") for name in scripted):
+            raise _scripted_error(f"the layer {layer.label!r}")
+
+
+def _scripted_error(what: str) -> TypeError:
+    return TypeError(
+        f"variational: {what} is scripted, with its weights compiled in; wrap the module that it "
+        "was made of, and use torch.compile for speed."
+    )
 
 
 class Variational(LazilyTrained):

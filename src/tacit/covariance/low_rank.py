@@ -61,11 +61,11 @@ class LowRank(Covariance):
         self, mean: Mapping[str, Tensor], factors: Mapping[str, Tensor], z: Tensor, shapes: Shapes
     ) -> dict[str, Tensor]:
         # In one operation a small layer takes two thirds of the time, forward and backward.
-        rows, sample = z.view(-1, self.rank), z.shape[:-1]
+        rows, sample = z.reshape(-1, self.rank), z.shape[:-1]
         shifted = {}
         for name, tensor in mean.items():
             if tensor.is_contiguous():
-                flat = torch.addmm(tensor.view(1, -1), rows, factors[name].view(self.rank, -1))
+                flat = torch.addmm(tensor.view(1, -1), rows, factors[name].reshape(self.rank, -1))
                 shifted[name] = flat.view(sample + tensor.shape)
             else:  # a sum keeps the memory format of a convolution's mean
                 shifted[name] = tensor + contract(z, factors[name])

@@ -89,6 +89,15 @@ class CovarianceSuite(DivergenceSuite):
                     name: torch.Size((*sample, *shape)) for name, shape in shapes.items()
                 }
 
+    def test_shift_adds_what_apply_returns(self) -> None:
+        for covariance, shapes, factors in self.cases():
+            mean = {n: torch.randn(shape, dtype=torch.float64) for n, shape in shapes.items()}
+            for sample in ((), (5,), (2, 3)):
+                z = torch.randn(*sample, covariance.noise_size(shapes), dtype=torch.float64)
+                shifted = covariance.shift(mean, factors, z, shapes)
+                for name, deviation in covariance.apply(factors, z, shapes).items():
+                    assert_close(shifted[name], mean[name] + deviation)
+
     def test_apply_is_linear_and_batches_agree(self) -> None:
         for covariance, shapes, factors in self.cases():
             a, b = torch.randn(2, covariance.noise_size(shapes), dtype=torch.float64)
