@@ -38,9 +38,8 @@ class Caller:
     the same result. That is found out by trying, and remembered for the same kind of call.
 
     Args:
-        aliases: Name of a tied parameter -> its names in other layers, from `tied_names`. To let
-            `functional_call` look for ties walks over all parameters in every call: 44 of 70
-            microseconds for the 10 parameters of a LeNet-5.
+        aliases: Name of a tied parameter -> its names in other layers, from `tied_names`. To look
+            for ties in every call would be to walk over all parameters.
         obstacles: Why a kind of call runs in a loop: (cut, train mode) -> reason.
         folds: Whether groups can be folded, see `tacit.folding`: train mode -> found so.
         outputs: Shapes of inputs -> bytes of the largest output that depends on the weights.

@@ -137,9 +137,11 @@ class SGD(torch.optim.SGD):
         # What torch's step asks for each group, after the closure.
         if self._lazy is not None:
             self._lazy.step(group)
-        plain = dict(group, fused=None) if self._chooses else dict(group)
+        chooses, plain = self._chooses, dict(group)
+        if chooses:
+            plain["fused"] = None
         sparse = super()._init_group(plain, *lists)  # type: ignore[no-untyped-call]
-        if self._chooses:
+        if chooses:
             group["fused"] = True if not sparse and _can_fuse(group["lr"], *lists) else None
             if group["fused"]:  # so that autograd notices; the fused step doesn't do it
                 torch.autograd.graph.increment_version(lists[0])
@@ -173,22 +175,18 @@ def _can_fuse(
     known = [momentum for momentum in momenta if momentum is not None]
     if isinstance(lr, Tensor) or len(known) not in (0, len(parameters)):
         return False
+    lists = (parameters, gradients, known) if known else (parameters, gradients)
     return all(
-        parameters[i].is_cpu and _lie_alike(parameters[i], gradients[i], *known[i : i + 1])
-        for i in range(len(parameters))
+        tensors[0].is_cpu
+        and tensors[0].dtype in (torch.float32, torch.float64)
+        and len({tensor.dtype for tensor in tensors}) == 1
+        and (all(map(Tensor.is_contiguous, tensors)) or all(map(_has_channels_last, tensors)))
+        for tensors in zip(*lists, strict=True)
     )
 
 
-def _lie_alike(parameter: Tensor, *others: Tensor) -> bool:
-    all_of_them, dtype = (parameter, *others), parameter.dtype
-    if dtype not in (torch.float32, torch.float64) or any(t.dtype != dtype for t in others):
-        return False
-    if all(tensor.is_contiguous() for tensor in all_of_them):
-        return True
-    channels_last = torch.channels_last
-    return parameter.ndim == 4 and all(
-        tensor.is_contiguous(memory_format=channels_last) for tensor in all_of_them
-    )
+def _has_channels_last(tensor: Tensor) -> bool:
+    return tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
 
 
 class _Group(dict[str, Any]):

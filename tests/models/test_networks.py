@@ -32,6 +32,11 @@ def test_parameter_counts(make, expected):
         assert count(make()) == expected
 
 
+def test_parts_of_a_network_by_slices():
+    net, x = LeNet5(), torch.randn(2, 1, 28, 28)
+    assert torch.equal(net[-1](net[:-1](x)), net(x))
+
+
 def test_group_norm_has_as_many_parameters_as_batch_norm():
     assert count(ResNet18(norm="group")) == count(ResNet18(norm="batch"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 from torch import nn
@@ -11,3 +12,12 @@ class Rebuildable(nn.Module):
     """A network that can be made again from `arguments`, plain data."""
 
     arguments: dict[str, Any]
+
+
+class Stack(nn.Sequential, Rebuildable):
+    """Layers one after the other. A slice of them is an ordinary `nn.Sequential`."""
+
+    def __getitem__(self, index: slice | int) -> Any:
+        if isinstance(index, slice):
+            return nn.Sequential(OrderedDict(list(self._modules.items())[index]))  # type: ignore[arg-type]
+        return super().__getitem__(index)

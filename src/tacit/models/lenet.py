@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 from tacit import _checks
-from tacit.models.base import Rebuildable
+from tacit.models.base import Stack
 
 
-class LeNet5(nn.Sequential, Rebuildable):
+class LeNet5(Stack):
     """LeNet-5 with ReLU for 28 x 28 images.
 
     Args:

@@ -8,10 +8,10 @@ from itertools import pairwise
 from torch import nn
 
 from tacit import _checks
-from tacit.models.base import Rebuildable
+from tacit.models.base import Stack
 
 
-class MLP(nn.Sequential, Rebuildable):
+class MLP(Stack):
     """Linear layers with ReLU between them; inputs are flattened.
 
     Args:
