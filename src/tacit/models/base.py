@@ -19,5 +19,5 @@ class Stack(nn.Sequential, Rebuildable):
 
     def __getitem__(self, index: slice | int) -> Any:
         if isinstance(index, slice):
-            return nn.Sequential(OrderedDict(list(self._modules.items())[index]))  # type: ignore[arg-type]
+            return nn.Sequential(OrderedDict(list(self._modules.items())[index]))
         return super().__getitem__(index)
