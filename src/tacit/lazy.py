@@ -17,7 +17,7 @@ from tacit.covariance import LowRank
 from tacit.distribution import Distribution, laid_out, own_precision
 from tacit.unrolled import MOMENTUM, Block, Course, UnrolledFactor, block_steps, pays
 
-SMALL = 2_000_000  # numbers in the factors of a layer; below, each step may as well touch them
+SMALL = 1_000_000  # numbers in the factors of a layer; below, each step may as well touch them
 PASSES = 256  # forward passes in a step that can be made again, with the same draws
 
 
