@@ -20,7 +20,7 @@ import tacit
 from benchmarks.measure import save, show
 from tacit.experiments.timing import interleaved_seconds, ratio, repeated
 from tacit.models import MLP, LeNet5
-from tacit.unrolled import block_steps
+from tacit.directions import block_draws
 from tacit.variational import Variational
 
 RANKS = (1, 2, 4, 8, 16, 32, 64)
@@ -114,8 +114,7 @@ def over_counts(repeats: int, counts: tuple[int, ...] = COUNTS) -> dict[str, Cur
 
 def _whole_blocks(rank: int) -> int:
     """Return how many steps of tacit.SGD to time together: it touches factors once in a block."""
-    block = block_steps(rank, 1)
-    return block * max(1, 32 // block)
+    return block_draws(rank)
 
 
 def _model(net: nn.Module, where: dict[str, tacit.LowRank]) -> Variational:

@@ -21,7 +21,7 @@ import tacit
 from benchmarks.measure import save, show
 from tacit.experiments.timing import interleaved_seconds, ratio, repeated, training_bytes
 from tacit.models import MLP, LeNet5, ResNet18
-from tacit.unrolled import block_steps
+from tacit.directions import block_draws
 from tacit.variational import Variational
 
 RANKS = (10, 20)  # of the first and of the last layer
@@ -46,7 +46,7 @@ CASES = {
     "LeNet-5, batch 128": Case(LeNet5, (128, 1, 28, 28), 200, 1.05),
     "ResNet-18 GroupNorm, batch 16": Case(ResNet18, (16, 3, 32, 32), 5, 1.03),
     "MLP 784-512-512-10, batch 128": Case(
-        partial(MLP, 784, (512, 512), 10), (128, 784), 5, 1.5, 2 * block_steps(RANKS[0], 1)
+        partial(MLP, 784, (512, 512), 10), (128, 784), 5, 1.5, block_draws(max(RANKS))
     ),
 }
 

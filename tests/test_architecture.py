@@ -16,7 +16,7 @@ LAYERS = [
     ["pairs"],
     ["batches"],
     ["distribution", "functional", "selection"],
-    ["folding", "unrolled"],
+    ["folding", "directions"],
     ["lazy"],
     ["groups"],
     ["variational"],

@@ -14,10 +14,12 @@ from torch.autograd.function import once_differentiable
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from tacit.covariance import LowRank
+from tacit.directions import MOMENTUM, Block, Course, Directions, TurnedFactor, block_draws, pays
 from tacit.distribution import Distribution, laid_out, own_precision
-from tacit.unrolled import MOMENTUM, Block, Course, UnrolledFactor, block_steps, pays
+from tacit.noise import Gaussian
 
-SMALL = 1_000_000  # numbers in the factors of a layer; below, each step may as well touch them
+SMALL = 50_000  # numbers in the factors of a layer; below, each step may as well touch them
+LONGER = 4  # times as many draws as planned, if a step makes that many
 PASSES = 256  # forward passes in a step that can be made again, with the same draws
 
 
@@ -135,7 +137,7 @@ class LazyFactors:
     def forget_gradients(self) -> None:
         """Drop the gradients that no step has taken."""
         for factor in self._factors():
-            factor.forget()
+            factor.received.clear()
 
     def settle(self) -> None:
         """Bring all factors up to date."""
@@ -154,7 +156,7 @@ class LazyFactors:
             self.settle()
             self._left = True
 
-    def _factors(self) -> list[UnrolledFactor]:
+    def _factors(self) -> list[TurnedFactor]:
         return [] if self._block is None else self._block.factors
 
     def _rows(self, chosen: Mapping[str, Distribution], count: int) -> tuple[Block, int]:
@@ -164,8 +166,8 @@ class LazyFactors:
             block = self._block
             if block is not None and not _fits(block, chosen, self._optimizer()):
                 self.settle()
-            if self._block is None or self._block.used + count > self._block.size:
-                self._block = self._new_block(chosen, count, number)
+            if self._block is None or self._over(self._block):
+                self._block = self._new_block(chosen, number)
             block = self._block
             self._passes[number, count] = block, block.used
             block.used += count
@@ -173,24 +175,29 @@ class LazyFactors:
                 self._passes.pop(next(iter(self._passes)))
         return self._passes[number, count]
 
-    def _new_block(self, chosen: Mapping[str, Distribution], count: int, number: int) -> Block:
+    def _over(self, block: Block) -> bool:
+        """Return whether there should be new directions: not in the middle of a step."""
+        return block.used >= (LONGER * block.size if self._passes else block.size)
+
+    def _new_block(self, chosen: Mapping[str, Distribution], number: int) -> Block:
         optimizer = cast(torch.optim.SGD, self._optimizer())
-        factors = [S for d in chosen.values() for S in d.factors.values()]
-        rank = sum(S.numel() for S in factors) / sum(S[0].numel() for S in factors)
-        size = block_steps(rank, count) * count
-        layers = {}
+        old = {} if self._block is None else self._block.layers
+        self.settle()
+        layers, size = {}, 0
         for index, (label, distribution) in enumerate(chosen.items()):
             for mean in distribution.mean.values():
                 self._watch(mean)
-            device = next(iter(distribution.mean.values())).device
-            generator = torch.Generator(device).manual_seed(number + index)
-            Z = distribution.draw_noise((size,), generator=generator)
-            before = self._block.layers[label] if self._block is not None else {}
-            courses = _courses(optimizer, distribution.factors, Z, before)
+            rank = cast(LowRank, distribution.covariance).rank
+            directions = Directions(rank, torch.Generator().manual_seed(number + index))
+            courses = _courses(optimizer, distribution.factors, rank)
+            before = old.get(label, {})
             layers[label] = {
-                name: UnrolledFactor(S, optimizer.state[S], courses[name], before.get(name))
+                name: TurnedFactor(
+                    S, optimizer.state[S], courses[name], directions, before.get(name)
+                )
                 for name, S in distribution.factors.items()
             }
+            size = max(size, block_draws(rank))
         return Block(layers, size)
 
     def _known(self) -> set[int]:
@@ -200,7 +207,7 @@ class LazyFactors:
 
 
 class _Shifted(torch.autograd.Function):
-    """mean + S z of all layers; its gradient goes to the means, and to the unrolled factors.
+    """mean + S z of all layers; its gradient goes to the means, and to the turned factors.
 
     One function for all of them: what it takes to call one counts in small networks.
     """
@@ -213,12 +220,9 @@ class _Shifted(torch.autograd.Function):
         means = tensors[: len(factors)]
         ctx.place, ctx.sample = (factors, first), sample
         ctx.set_materialize_grads(False)
-        deviations = {
-            course: course.deviation(first, count) for course in {f.course for f in factors}
-        }
         weights = []
         for factor, mean in zip(factors, means, strict=True):
-            sampled = factor.weights(mean, first, count, deviations[factor.course])
+            sampled = factor.weights(mean, first, count)
             sampled = sampled.view(*sample, *mean.shape)
             weights.append(laid_out(sampled, mean) if mean.ndim == 4 else sampled)
         return tuple(weights)
@@ -317,6 +321,7 @@ def worth_it(distribution: Distribution, count: int) -> bool:
     covariance = distribution.covariance
     return (
         isinstance(covariance, LowRank)
+        and isinstance(distribution.noise, Gaussian)
         and pays(covariance.rank, count)
         and sum(S.numel() for S in distribution.factors.values()) >= SMALL
     )
@@ -344,13 +349,9 @@ def _fits(
 
 
 def _courses(
-    optimizer: torch.optim.SGD,
-    factors: Mapping[str, Tensor],
-    Z: Tensor,
-    before: Mapping[str, UnrolledFactor],
+    optimizer: torch.optim.SGD, factors: Mapping[str, Tensor], rank: int
 ) -> dict[str, Course]:
     """Return the courses of the factors of a layer: one for each parameter group."""
-    exact = Z.double().cpu().numpy()
     groups = {
         id(parameter): index
         for index, group in enumerate(map(dict, optimizer.param_groups))
@@ -360,12 +361,7 @@ def _courses(
     found = {}
     for name, S in factors.items():
         momentum = optimizer.state[S].get(MOMENTUM) is not None
-        if name in before:
-            momentum = momentum or before[name].course.v is not None
-        key = groups[id(S)], momentum
-        if key not in courses:
-            courses[key] = Course(Z, exact @ exact.T, momentum)
-        found[name] = courses[key]
+        found[name] = courses.setdefault((groups[id(S)], momentum), Course(rank, momentum))
     return found
 
 
