@@ -18,9 +18,9 @@ from torch.nn import functional as F
 
 import tacit
 from benchmarks.measure import save, show
+from tacit.directions import block_draws
 from tacit.experiments.timing import interleaved_seconds, ratio, repeated
 from tacit.models import MLP, LeNet5
-from tacit.directions import block_draws
 from tacit.variational import Variational
 
 RANKS = (1, 2, 4, 8, 16, 32, 64)

@@ -19,9 +19,9 @@ from torch.nn import functional as F
 
 import tacit
 from benchmarks.measure import save, show
+from tacit.directions import block_draws
 from tacit.experiments.timing import interleaved_seconds, ratio, repeated, training_bytes
 from tacit.models import MLP, LeNet5, ResNet18
-from tacit.directions import block_draws
 from tacit.variational import Variational
 
 RANKS = (10, 20)  # of the first and of the last layer

@@ -27,6 +27,7 @@ SETTINGS = {
 
 @pytest.fixture(autouse=True)
 def _float64_and_lazy_from_the_first_number(monkeypatch):
+    monkeypatch.setattr(lazy, "WIDE", 0)
     monkeypatch.setattr(lazy, "SMALL", 0)
     torch.set_default_dtype(torch.float64)
     yield
@@ -148,10 +149,29 @@ def test_one_draw_is_unbiased_and_other_calls_are_as_ever():
     optimizer = tacit.SGD(model, LR)
     x = torch.randn(1, 5)
     outputs = torch.stack([model(x).detach() for _ in range(4000)])
-    assert model.lazy is not None
+    assert model.lazy is optimizer._lazy is not None
     expected = model(x, samples=20_000).detach()
     assert_close(outputs.mean(0), expected.mean(0), rtol=0, atol=0.05)
     assert_close(outputs.std(0), expected.std(0), rtol=0.05, atol=0)
+
+
+@pytest.mark.parametrize("name", ["plain", "momentum", "nesterov"])
+def test_linear_regression_ends_where_the_theory_says(name):
+    """Theorem 1: directions that take turns keep of the prior what the data don't speak of."""
+    torch.manual_seed(0)
+    X, y = torch.randn(3, 8), torch.randn(3)
+    net = nn.Linear(8, 1, bias=False)
+    model = tacit.variational(net, {"": tacit.LowRank(4)})
+    mean, factor = net.weight.detach().clone()[0], model.factors.weight.detach().clone()
+    optimizer = tacit.SGD(model, 0.05 if name == "plain" else 0.01, **SETTINGS[name])
+    for _ in range(4000):
+        optimizer.zero_grad()
+        (model(X).squeeze(1) - y).square().mean().backward()
+        optimizer.step()
+    assert model.lazy is not None
+    expected = tacit.theory.regression.limit(X, y, tacit.theory.Normal(mean, factor.view(4, 8).T))
+    assert_close(net.weight.detach()[0], expected.mean, rtol=0, atol=1e-6)
+    assert_close(model.factors.weight.detach().view(4, 8).T, expected.factor, rtol=0, atol=1e-6)
 
 
 def test_settings_may_change_in_the_middle():
@@ -694,18 +714,25 @@ def test_compiled_and_transformed_models_go_the_usual_way():
     assert all(found[name].abs().sum() > 0 for name in found)
 
 
-def test_small_layers_other_covariances_and_many_draws_go_the_usual_way(monkeypatch):
+def test_small_layers_other_covariances_other_noise_and_many_draws_go_the_usual_way(monkeypatch):
     net = nn.Sequential(nn.Linear(5, 8), nn.Linear(8, 3))
-    for where, draws in [({"0": tacit.Diagonal()}, 1), ({"0": tacit.LowRank(3)}, 4)]:
-        model = tacit.variational(copy.deepcopy(net), where, draws=draws)
+    low, normal = {"0": tacit.LowRank(3)}, tacit.noise.Gaussian()
+    for where, draws, noise in [
+        ({"0": tacit.Diagonal()}, 1, normal),
+        (low, 4, normal),
+        (low, 1, tacit.noise.StudentT(5)),
+    ]:
+        model = tacit.variational(copy.deepcopy(net), where, draws=draws, noise=noise)
         optimizer = tacit.SGD(model, LR)
         model(torch.ones(4, 5)).sum().backward()
         assert not optimizer.within_block
-    monkeypatch.setattr(lazy, "SMALL", 1000)
-    model = make_model()
-    optimizer = tacit.SGD(model, LR)
-    model(torch.ones(4, 5)).sum().backward()
-    assert not optimizer.within_block
+    for threshold in ("SMALL", "WIDE"):
+        monkeypatch.setattr(lazy, threshold, 1000)
+        model = make_model()
+        optimizer = tacit.SGD(model, LR)
+        model(torch.ones(4, 5)).sum().backward()
+        assert not optimizer.within_block
+        monkeypatch.setattr(lazy, threshold, 0)
 
 
 def test_a_dead_optimizer_is_no_optimizer():

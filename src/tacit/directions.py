@@ -68,8 +68,8 @@ class Directions:
     def noise(self, first: int, count: int, like: Tensor) -> Tensor:
         """Return the noise z of some draws, of shape (count, R)."""
         draws = range(first, first + count)
-        lengths = torch.tensor([self.length(draw) for draw in draws], dtype=torch.float64)
-        return (lengths[:, None] * self.basis[[self.row(draw) for draw in draws]]).to(like)
+        noise = torch.stack([self.length(draw) * self.basis[self.row(draw)] for draw in draws])
+        return noise.to(like)
 
 
 @dataclass(frozen=True)
@@ -319,10 +319,9 @@ class TurnedFactor:
         return torch.mm(self._basis, _matrix(tensor), out=room)
 
     def _add_gradient(self, first: int, gradients: Tensor) -> None:
-        S = self.parameter
         noise = self.directions.noise(first, len(gradients), gradients)
-        found = (noise.T @ gradients).view_as(S)
-        S.grad = found if S.grad is None else S.grad.add_(found)
+        found, known = (noise.T @ gradients).view_as(self.parameter), self.parameter.grad
+        self.parameter.grad = found if known is None else known.add_(found)
 
 
 @dataclass(eq=False)

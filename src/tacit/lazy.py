@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import torch
@@ -18,7 +18,8 @@ from tacit.directions import MOMENTUM, Block, Course, Directions, TurnedFactor, 
 from tacit.distribution import Distribution, laid_out, own_precision
 from tacit.noise import Gaussian
 
-SMALL = 50_000  # numbers in the factors of a layer; below, each step may as well touch them
+WIDE = 500_000  # numbers in the factors of a layer from which on it is worth while to be lazy,
+SMALL = 50_000  # also for others of the same model that have as many as this
 LONGER = 4  # times as many draws as planned, if a step makes that many
 PASSES = 256  # forward passes in a step that can be made again, with the same draws
 
@@ -44,7 +45,7 @@ class LazyFactors:
 
     @property
     def within_block(self) -> bool:
-        """Whether the next pass belongs to the steps since factors were touched."""
+        """Whether the next pass belongs to those along the same directions."""
         return self._block is not None and self._block.used < self._block.size
 
     def draw(
@@ -57,7 +58,7 @@ class LazyFactors:
             shape: () for one draw, (M,) for several.
         """
         count = math.prod(shape)
-        chosen = {n: d for n, d in distributions.items() if worth_it(d, count)}
+        chosen = {n: d for n, d in distributions.items() if _suits(d, count, SMALL)}
         if chosen:
             known = self._known()
             chosen = {n: d for n, d in chosen.items() if _can(d, known)}
@@ -316,14 +317,19 @@ def _goes_to(node: Any) -> bool:
         ) from error
 
 
-def worth_it(distribution: Distribution, count: int) -> bool:
-    """Return whether a layer is better off if its factors are touched rarely."""
+def has_wide_layers(distributions: Iterable[Distribution]) -> bool:
+    """Return whether some layer is better off if its factors are touched rarely."""
+    return any(_suits(distribution, 1, WIDE) for distribution in distributions)
+
+
+def _suits(distribution: Distribution, count: int, size: int) -> bool:
+    """Return whether the factors of a layer have this size, and a step of some draws pays."""
     covariance = distribution.covariance
     return (
         isinstance(covariance, LowRank)
         and isinstance(distribution.noise, Gaussian)
         and pays(covariance.rank, count)
-        and sum(S.numel() for S in distribution.factors.values()) >= SMALL
+        and sum(S.numel() for S in distribution.factors.values()) >= size
     )
 
 

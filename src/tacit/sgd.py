@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tacit.lazy import LazyFactors, worth_it
+from tacit.lazy import LazyFactors, has_wide_layers
 from tacit.variational import Variational
 
 
@@ -18,8 +18,9 @@ class SGD(torch.optim.SGD):
 
     The iterates are those of torch's SGD with the same draws, up to rounding. In a wide layer with
     a low-rank covariance torch's reads and writes the factor and its momentum some eight times in a
-    step; here they are touched once in several steps. That takes memory: with momentum two copies
-    of the layer's weights for each draw of these steps.
+    step. Here the noise of consecutive draws has orthogonal directions, which take turns; each draw
+    is standard normal. In the basis of these directions a step touches one row of the factor (see
+    `tacit.directions`). That takes as much memory again as the factor and its momentum.
 
     Whoever looks at factors in between, by `model.factors`, `model.parameters()`, `state_dict()`,
     `optimizer.param_groups` and so on, finds them and their gradients up to date, so that
@@ -27,10 +28,10 @@ class SGD(torch.optim.SGD):
     by `clip_grad_norm` instead. After a look the noise that follows is another. Only references
     from before are not noticed: take `model.parameters()` anew, or call `model.settle()`.
 
-    Where laziness doesn't pay or can't be, this is torch's SGD: layers with few parameters, hooks
-    or another covariance, ranks below four times the draws in a step, compiled models, several
-    processes, float16. On a CPU it is torch's fused one, unless `fused` or `foreach` say otherwise.
-    Gradients of the factors come by `backward()`, not by `torch.autograd.grad`.
+    Where that doesn't pay or can't be, this is torch's SGD: layers with few parameters, hooks,
+    another covariance or another noise, ranks below twice the draws in a step, compiled models,
+    several processes, float16. On a CPU it is torch's fused one, unless `fused` or `foreach` say
+    otherwise. Gradients of the factors come by `backward()`, not by `torch.autograd.grad`.
 
     Args:
         model: The model; its parametrization sets the learning rates.
@@ -65,7 +66,7 @@ class SGD(torch.optim.SGD):
         groups = model.param_groups(lr, "sgd", weight_decay=weight_decay)
         super().__init__(groups, lr=lr, momentum=momentum, **settings)
         usual = not settings.get("differentiable") and not settings.get("fused")
-        if usual and any(worth_it(d, 1) for d in model.distributions.values()):
+        if usual and has_wide_layers(model.distributions.values()):
             self._lazy = LazyFactors(self)
             model.follow(self._lazy)
             self._watch_groups()
@@ -102,7 +103,7 @@ class SGD(torch.optim.SGD):
 
     @property
     def within_block(self) -> bool:
-        """Whether the next step belongs to those since factors were touched."""
+        """Whether the next step belongs to those along the same directions."""
         return self._lazy is not None and self._lazy.within_block
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -172,21 +173,23 @@ def _can_fuse(
 
     It walks over memory as it lies: parameter, gradient and momentum have to lie alike.
     """
-    known = [momentum for momentum in momenta if momentum is not None]
-    if isinstance(lr, Tensor) or len(known) not in (0, len(parameters)):
+    if isinstance(lr, Tensor) or len({momentum is None for momentum in momenta}) == 2:
         return False
-    lists = (parameters, gradients, known) if known else (parameters, gradients)
-    return all(
-        tensors[0].is_cpu
-        and tensors[0].dtype in (torch.float32, torch.float64)
-        and len({tensor.dtype for tensor in tensors}) == 1
-        and (all(map(Tensor.is_contiguous, tensors)) or all(map(_has_channels_last, tensors)))
-        for tensors in zip(*lists, strict=True)
+    columns = [gradients, momenta] if momenta and momenta[0] is not None else [gradients]
+    return all(p.is_cpu and p.dtype in (torch.float32, torch.float64) for p in parameters) and all(
+        other is not None and other.dtype == parameter.dtype and _lie_alike(parameter, other)
+        for others in columns
+        for parameter, other in zip(parameters, others, strict=True)
     )
 
 
-def _has_channels_last(tensor: Tensor) -> bool:
-    return tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+def _lie_alike(first: Tensor, second: Tensor) -> bool:
+    if first.is_contiguous():
+        return second.is_contiguous()
+    return all(
+        tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+        for tensor in (first, second)
+    )
 
 
 class _Group(dict[str, Any]):

@@ -64,7 +64,9 @@ class LowRank(Covariance):
         rows, sample = z.reshape(-1, self.rank), z.shape[:-1]
         shifted = {}
         for name, tensor in mean.items():
-            if tensor.is_contiguous():
+            if tensor.ndim == 1:
+                shifted[name] = torch.addmm(tensor, rows, factors[name]).view(sample + tensor.shape)
+            elif tensor.is_contiguous():
                 flat = torch.addmm(tensor.view(1, -1), rows, factors[name].reshape(self.rank, -1))
                 shifted[name] = flat.view(sample + tensor.shape)
             else:  # a sum keeps the memory format of a convolution's mean
