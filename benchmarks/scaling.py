@@ -79,7 +79,7 @@ def over_rank(repeats: int, ranks: tuple[int, ...] = RANKS) -> dict[str, Curve]:
     net, x = MLP(784, (512, 512), CLASSES), torch.randn(BATCH, 784)
     curves: dict[str, Curve] = {OURS: {}, TORCHS: {}}
     for rank in ranks:
-        for optimizer, burst in ((OURS, _whole_blocks(rank)), (TORCHS, 1)):
+        for optimizer, burst in ((OURS, block_draws(rank)), (TORCHS, 1)):
             steps = {str(rank): step(_model(net, ends(net, rank)), x, optimizer)}
             plain = step(_copy(net), x)
             curves[optimizer] |= curve(steps, plain, repeats, f"rank {rank}", burst)
@@ -92,7 +92,7 @@ def over_width(repeats: int, widths: tuple[int, ...] = WIDTHS) -> dict[str, Curv
     for width in widths:
         net, x = MLP(784, (width, width), CLASSES), torch.randn(BATCH, 784)
         count = repeats if width < 2048 else max(1, repeats // 4)
-        for optimizer, burst in ((OURS, _whole_blocks(10)), (TORCHS, 1)):
+        for optimizer, burst in ((OURS, block_draws(10)), (TORCHS, 1)):
             steps = {str(width): step(_model(net, hidden(net, 10)), x, optimizer)}
             plain = step(_copy(net), x)
             curves[optimizer] |= curve(steps, plain, count, f"width {width}", burst)
@@ -110,11 +110,6 @@ def over_counts(repeats: int, counts: tuple[int, ...] = COUNTS) -> dict[str, Cur
         }
         curves[kind] = curve(steps, step(_copy(net), x), repeats, kind)
     return curves
-
-
-def _whole_blocks(rank: int) -> int:
-    """Return how many steps of tacit.SGD to time together: it touches factors once in a block."""
-    return block_draws(rank)
 
 
 def _model(net: nn.Module, where: dict[str, tacit.LowRank]) -> Variational:

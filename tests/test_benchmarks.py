@@ -24,7 +24,7 @@ def results(tmp_path_factory):
     """The folder of a short run of all benchmarks."""
     folder = tmp_path_factory.mktemp("results")
     with pytest.MonkeyPatch.context() as patch:
-        for name in BENCHMARKS:
+        for name in (*BENCHMARKS, "directions"):
             patch.setattr(sys, "argv", [name, "--smoke", "--out", str(folder / f"{name}.json")])
             import_module(f"benchmarks.{name}").main()
     return folder
@@ -44,11 +44,27 @@ def test_each_saves_ratios(results, name):
 
 
 @pytest.mark.slow
+def test_what_is_learned_is_compared(results):
+    learned = json.loads((results / "directions.json").read_text())["learned"]
+    assert len(learned) == 4
+    for scores in learned.values():
+        assert set(scores) == {"error", "nll", "trace"}
+        for row in scores.values():
+            assert row["difference"] == pytest.approx(row["turns"] - row["independent"])
+
+
+@pytest.mark.slow
 def test_the_page_shows_them_all(results, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["page", "--results", str(results)])
     page.main()
     text = (results / "index.md").read_text()
-    for part in ("A training step", "How a training step grows", "Predictions", "Other packages"):
+    for part in (
+        "A training step",
+        "How a training step grows",
+        "What is learned with directions that take turns",
+        "Predictions",
+        "Other packages",
+    ):
         assert f"## {part}" in text
     assert len(list(results.glob("index-*.png"))) == 4
     assert "<img" in (results / "index.html").read_text()

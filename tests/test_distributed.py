@@ -22,7 +22,7 @@ def train(rank, port, folder, ours):
     model = tacit.variational(net, rank=6, draws=1 if ours else 2)
     parallel = DistributedDataParallel(model)  # starts from the parameters of rank 0
     if ours:
-        lazy.SMALL = 0  # alone it would be lazy
+        lazy.WIDE = lazy.SMALL = 0  # alone it would be lazy
         optimizer = tacit.SGD(model, lr=0.05, momentum=0.9)
     else:
         optimizer = torch.optim.SGD(model.param_groups(lr=0.05), momentum=0.9)

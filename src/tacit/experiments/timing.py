@@ -40,7 +40,7 @@ def interleaved_seconds(
 def repeated(run: Callable[[], object], times: int) -> Callable[[], None]:
     """Return a run that is made several times, for what is not the same each time.
 
-    `tacit.SGD` touches factors once in up to 32 steps: a median of single steps would not see it.
+    `tacit.SGD` takes new directions once in many steps: a median of single steps would not see it.
     """
 
     def all_of_them() -> None:

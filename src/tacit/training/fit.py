@@ -78,8 +78,8 @@ def fit(
 
     Started again with the same arguments and the same `checkpoint` folder, a run that was stopped
     or killed goes on where it was, with the same bits as if nothing had happened. Ctrl-C and
-    SIGTERM end the program after the step, or some steps later where `tacit.SGD` next touches all
-    factors, when the checkpoint is written.
+    SIGTERM end the program after the step, or some steps later when `tacit.SGD` next takes new
+    directions, and the checkpoint is written.
 
     Args:
         model: A variational model, or a plain network with `likelihood`.

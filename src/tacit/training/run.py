@@ -133,7 +133,7 @@ class Run:
 
     @property
     def within_block(self) -> bool:
-        """Whether `tacit.SGD` is between two times that it touches factors.
+        """Whether `tacit.SGD` is between two times that it takes new directions.
 
         To stop there would move these times, and with them the noise and the rounding of what
         follows: the run would not go on with the same bits.
