@@ -64,11 +64,11 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     weight = _plain(weight)
     weight = weight if weight.ndim == 3 else weight.expand(groups, -1, -1)
     # Weights first: forward and backward take half the time of rows @ weight.mT.
-    outputs = (weight @ rows.mT).mT
-    if bias is not None:
-        bias = _plain(bias)[:, None] if isinstance(bias, Grouped) else bias
-        outputs = outputs + bias.to(outputs.dtype)  # another under autocast
-    return outputs.reshape(*x.shape[:-1], -1)
+    if bias is None:
+        outputs = weight @ rows.mT
+    else:
+        outputs = torch.baddbmm(_plain(bias)[..., None], weight, rows.mT)
+    return outputs.mT.reshape(*x.shape[:-1], -1)
 
 
 def _conv2d(
@@ -87,7 +87,8 @@ def _conv2d(
     filters = [w.contiguous(memory_format=format) for w in _plain(weight).unbind()]
     biases = _plain(bias).unbind() if isinstance(bias, Grouped) else [bias] * count
     # One after another: as one convolution with groups of channels it takes twice as long, and
-    # four times where there are three channels.
+    # four times where there are three channels. With channels last LeNet-5 is 4 % faster so, but
+    # narrow ResNets are 10 to 20 % slower.
     outputs = [
         F.conv2d(part, own, shift, stride, padding, dilation, groups)
         for part, own, shift in zip(x.chunk(count), filters, biases, strict=True)
