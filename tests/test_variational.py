@@ -266,7 +266,10 @@ class TestSignatures:
             def forward(self, packed):
                 return self.rnn(packed)[1]
 
-        assert tacit.variational(Last())(packed, samples=6).shape == (6, 1, 2, 5)
+        model = tacit.variational(Last())
+        assert model(packed, samples=6).shape == (6, 1, 2, 5)
+        with torch.no_grad():
+            assert model.eval()(packed, samples=6).shape == (6, 1, 2, 5)
 
     @pytest.mark.parametrize("returned", [torch.distributions.Normal, lambda y, s: object()])
     def test_outputs_that_cannot_be_stacked_are_refused_by_name(self, returned):

@@ -43,7 +43,12 @@ def tensors_in(tree: Any) -> list[Tensor]:
 def leaves_in(tree: Any) -> list[Any]:
     """Return the leaves of `tree`, in order."""
     found: list[Any] = []
-    map_leaves(found.append, tree)
+
+    def note(leaf: Any) -> Any:
+        found.append(leaf)
+        return leaf  # some containers check what they are made of
+
+    map_leaves(note, tree)
     return found
 
 
