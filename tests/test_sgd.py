@@ -1,6 +1,7 @@
 """tacit.SGD takes the steps of torch.optim.SGD, whatever happens around it."""
 
 import copy
+import math
 import os
 import pickle
 import signal
@@ -22,6 +23,7 @@ SETTINGS = {
     "nesterov": {"momentum": 0.9, "nesterov": True},
     "dampening": {"momentum": 0.8, "dampening": 0.3},
     "maximize": {"momentum": 0.5, "maximize": True},
+    "small momentum": {"momentum": 0.1},  # nothing is left of it after a turn
 }
 
 
@@ -185,13 +187,210 @@ def test_settings_may_change_in_the_middle():
     pair.check()
 
 
-@pytest.mark.parametrize("passes", [2, 5])
-def test_gradient_accumulation(passes):
+def test_momentum_may_begin_in_the_middle():
+    for weight_decay in (0.0, 0.1):
+        pair = Pair(weight_decay=weight_decay, dampening=0.3)
+        for step in range(50):
+            if step == 5:
+                for optimizer in pair.both:
+                    for group in optimizer.param_groups:
+                        group["momentum"] = 0.9
+            pair.step()
+        pair.check()
+
+
+def test_a_learning_rate_in_a_tensor_that_changes():
     pair = Pair(momentum=0.9)
+    for optimizer in pair.both:
+        for group in optimizer.param_groups:
+            group["lr"] = torch.tensor(group["lr"])
+    schedules = [torch.optim.lr_scheduler.ExponentialLR(o, 0.9) for o in pair.both]
     for _ in range(40):
+        pair.step()
+        for schedule in schedules:
+            schedule.step()
+    pair.check()
+
+
+def test_every_tensor_in_a_group_of_its_own():
+    pair = Pair(momentum=0.9)
+    for optimizer in pair.both:
+        for group in list(optimizer.param_groups):
+            parameters = dict.__getitem__(group, "params")
+            while len(parameters) > 1:
+                optimizer.add_param_group({**group, "params": [parameters.pop()]})
+        for index, group in enumerate(optimizer.param_groups):
+            group["lr"] *= 1 + 0.1 * index
+    for _ in range(40):
+        pair.step()
+    pair.check()
+
+
+@pytest.mark.parametrize("passes", [2, 5, 150])
+def test_gradient_accumulation(passes):
+    """Also of so many passes that the directions change in between."""
+    pair = Pair(momentum=0.9)
+    for _ in range(40 if passes < 100 else 3):
         pair.zero_grad()
         for _ in range(passes):
             pair.backward()
+        pair.take_step()
+    pair.check()
+
+
+def test_gradients_stay_until_they_are_dropped():
+    """Steps without zero_grad, twice the same gradient, and a look at it after the step."""
+    pair = Pair(momentum=0.9)
+    for step in range(60):
+        if step % 3 == 0:
+            pair.zero_grad()
+        pair.backward()
+        pair.take_step()
+        if step % 7 == 0:
+            pair.take_step()
+        if step % 5 == 0:
+            theirs = dict(pair.other.named_parameters())
+            for name, parameter in pair.model.named_parameters():
+                assert_close(parameter.grad, theirs[name].grad, **EXACT)
+    pair.check()
+
+
+def test_gradients_that_are_set_to_zero():
+    pair = Pair(momentum=0.9)
+    for step in range(20):
+        for optimizer in pair.both:
+            optimizer.zero_grad(set_to_none=False)
+        if step % 5 != 4:  # then momentum alone
+            pair.backward()
+        if step % 3 == 0:
+            pair.model.settle()
+        pair.take_step()
+    pair.check()
+
+
+def test_zero_grad_of_the_model_is_no_look():
+    pair = Pair(momentum=0.9)
+    blocks = set()
+    for _ in range(20):
+        pair.model.zero_grad()
+        pair.other.zero_grad()
+        pair.backward()
+        blocks.add(pair.model.lazy._block)
+        pair.take_step()
+    assert len(blocks) == 1
+    pair.check()
+
+
+def test_forward_before_zero_grad_forms_no_gradient():
+    """The loop of many: when directions change, gradients of the step before are still there."""
+    model = make_model()
+    optimizer = tacit.SGD(model, LR, momentum=0.9)
+    for _ in range(70):
+        loss = model(torch.ones(4, 5)).square().mean()
+        assert all(factor.grad is None for factor in model.factors_as_kept.parameters())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("rank", [4, 16])
+@pytest.mark.parametrize("momentum", [0.5, 0.66, 0.9])
+def test_single_precision_rounds_as_torch_does(momentum, rank):
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        pair = Pair(ranks=(rank, rank), momentum=momentum)
+        for model in (pair.model, pair.other):
+            model.to(dtype)
+        for _ in range(40):
+            pair.zero_grad()
+            for output in pair.outputs(torch.randn(6, 5, generator=pair.data).to(dtype)):
+                output.square().mean().backward()
+            pair.take_step()
+        found.append([_flat(pair.model), _flat(pair.other)])
+    (ours, torchs), (exact, _) = found
+    assert 0 < (torchs - exact).norm() < 1e-5 * exact.norm()
+    assert (ours - exact).norm() < 1.3 * (torchs - exact).norm()
+
+
+def _flat(model):
+    return torch.cat([factor.detach().flatten() for factor in model.factors.parameters()]).double()
+
+
+def test_nesterov_in_torchs_foreach_changes_gradients():
+    """In place, in the middle of a step: nobody has changed them behind our back."""
+    pair = Pair(momentum=0.9, nesterov=True, foreach=True)
+    for _ in range(20):
+        pair.step()
+    assert not pair.model.lazy._left
+    pair.check()
+
+
+def test_memory_is_given_back_when_somebody_looks():
+    model = make_model()
+    optimizer = tacit.SGD(model, LR, momentum=0.9)
+    train(model, optimizer, 3)
+    for _ in range(5):
+        model(torch.ones(4, 5))
+        model.settle()
+    kept = [block for block, _ in model.lazy._passes.values()]
+    assert len(kept) == 5
+    for factor in (factor for block in kept for factor in block.factors):
+        assert not factor._room
+        assert factor._weight_room is None
+        assert factor._rows.numel() == 0
+
+
+def test_gradients_of_the_factors_only():
+    pair = Pair(momentum=0.9)
+    own = [[p for n, p in m.named_parameters() if n.startswith("factors")]
+           for m in (pair.model, pair.other)]  # fmt: skip
+    for _ in range(20):
+        pair.zero_grad()
+        outputs = pair.outputs(torch.randn(6, 5, generator=pair.data))
+        for output, factors in zip(outputs, own, strict=True):
+            output.square().mean().backward(inputs=factors)
+        pair.take_step()
+    pair.check()
+
+
+def test_another_dtype_than_the_momentum():
+    model = make_model()
+    optimizer = tacit.SGD(model, LR, momentum=0.9)
+    train(model, optimizer, 3)
+    model.float()
+    optimizer.zero_grad()
+    model(torch.ones(4, 5, dtype=torch.float32)).square().mean().backward()
+    optimizer.step()
+    assert not optimizer.within_block
+
+
+def test_hooks_go_with_the_optimizer():
+    model = make_model()
+    for _ in range(3):
+        train(model, tacit.SGD(model, LR), 2)
+    assert len(model.module[0].weight._post_accumulate_grad_hooks) == 1
+    model.param_groups(LR)
+    assert not model.module[0].weight._post_accumulate_grad_hooks
+
+
+def test_clipping_what_is_not_finite():
+    pair = Pair()
+    for output in pair.outputs(torch.ones(4, 5)):
+        (output * float("nan")).sum().backward()
+    assert math.isnan(pair.ours.clip_grad_norm(1.0))
+    nn.utils.clip_grad_norm_(pair.other.parameters(), 1.0)
+    pair.take_step()
+    assert all(p.isnan().all() for p in pair.model.parameters())
+
+
+def test_clipping_what_is_accumulated():
+    pair = Pair(momentum=0.9, ranks=(2, 3))
+    for _ in range(40):
+        pair.zero_grad()
+        for _ in range(4):
+            pair.backward()
+        expected = nn.utils.clip_grad_norm_(pair.other.parameters(), 2.5)
+        assert pair.ours.clip_grad_norm(2.5) == pytest.approx(float(expected))
         pair.take_step()
     pair.check()
 
@@ -232,6 +431,9 @@ LOOKS = {
     "param_groups": lambda pair: pair.ours.param_groups[0]["params"],
     "deepcopy of the optimizer": lambda pair: copy.deepcopy(pair.ours),
     "settle": lambda pair: pair.model.settle(),
+    "children": lambda pair: list(pair.model.children()),
+    "apply": lambda pair: pair.model.apply(lambda module: None),
+    "repr": lambda pair: repr(pair.model),
 }
 
 

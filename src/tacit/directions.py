@@ -14,7 +14,8 @@ their turn. So a step costs a few operations on one row, whatever the rank.
 
 The directions take their turns, as examples do in shuffled data; lengths and signs are new each
 time. After at least two turns of all, or when somebody looks, rows are turned back, and new
-directions are drawn: two matrix products for S, two for its momentum.
+directions are drawn: two matrix products for S, two for its momentum. Only their share in a step
+grows with the rank, to 4 R operations for each weight.
 """
 
 from __future__ import annotations
@@ -105,8 +106,9 @@ class Course:
     def __init__(self, rank: int, momentum: bool) -> None:
         self.momentum, self.stepped = momentum, False
         self.coasts = np.tile(np.eye(2), (rank, 1, 1))  # row -> (s, v) now from (s, v) as kept
-        self._far = 0.0  # the largest coefficient of v in s so far
-        self._settings: Any = None  # of the step before; while they stay, so does what follows
+        self._far = 0.0  # the largest coefficient of v in s so far: others round relative to it
+        # Settings of the step before; while they stay, so does what follows from them.
+        self._known: tuple[Any, np.ndarray, float] = None, np.eye(2, 3), 0.0
 
     def present(self, row: int) -> tuple[float, float]:
         """Return what s is now, as a combination of s and v as kept."""
@@ -121,22 +123,27 @@ class Course:
             rows: Which rows have a gradient.
         """
         self.stepped = True
-        settings = tuple(group[name] for name in SETTINGS), self.momentum, len(rows)
-        if settings != self._settings:
-            change = self._change(group)
+        settings = tuple(float(group[name]) for name in SETTINGS), self.momentum, len(rows)
+        if settings != self._known[0]:
+            change = self._change(*settings[0])
             turn = max(0, len(self.coasts) // len(rows) - 1)  # steps till it is their turn again
             ahead = float(np.linalg.matrix_power(change[:, :2], turn)[0, 1])
-            self._settings, self._found = settings, (change, ahead)
             self._far = max(self._far, abs(ahead))
-        change, ahead = self._found
+            self._known = settings, change, ahead
+        _, change, ahead = self._known
+        self.momentum = self.momentum or group["momentum"] != 0
         self.coasts = change[:, :2] @ self.coasts
         return {row: self._move(row, change[:, 2], ahead) for row in rows}
 
     def _move(self, row: int, gradient: np.ndarray, ahead: float) -> Move:
-        """Return the step of a row that is kept as s + ahead v from now on."""
+        """Return the step of a row that is kept as s + ahead v from now on.
+
+        With s' = a s + b v + c g and v' = q v + r g, and v' / q = v + r / q g kept in place of v':
+        s' + ahead v' = a s + (b + ahead q) v' / q + (c - b r / q) g. When it is a row's turn and
+        settings have not changed, b is 0 before the step, and the last term is 0 without Nesterov.
+        """
         ((a, b), (p, q)), (c, r) = self.coasts[row].tolist(), gradient.tolist()
-        if p == 0 and q > SHRUNK:
-            # v / q is kept. In terms of the new v, the old one is v - r / q g.
+        if p == 0 and q > SHRUNK and abs(b * r) <= 2 * q * abs(c):  # else c - b r / q cancels
             self.coasts[row] = [[1.0, -ahead * q], [0.0, q]]
             rest = c - b * r / q
             rest = rest if abs(rest) > NEGLIGIBLE * abs(c) else 0.0
@@ -144,20 +151,24 @@ class Course:
         self.coasts[row] = [[1.0, -ahead], [0.0, 1.0]]
         return Move(a + ahead * p, b + ahead * q, c + ahead * r, p, q, r, s_first=True)
 
-    def _change(self, group: Mapping[str, Any]) -> np.ndarray:
+    def _change(
+        self,
+        lr: float,
+        momentum: float,
+        weight_decay: float,
+        dampening: float,
+        nesterov: float,
+        maximize: float,
+    ) -> np.ndarray:
         """Return the new s and v as combinations of s, v and the gradient: (2, 3)."""
         s, v, gradient = np.eye(3)
-        gradient = -gradient if group["maximize"] else gradient
-        gradient = gradient + float(group["weight_decay"]) * s
-        direction, momentum = gradient, float(group["momentum"])
+        gradient = (-gradient if maximize else gradient) + weight_decay * s
+        direction = gradient
         if momentum:
-            if self.momentum:
-                v = momentum * v + (1.0 - float(group["dampening"])) * gradient
-            else:  # torch's momentum begins with the gradient
-                v = gradient
-            self.momentum = True
-            direction = gradient + momentum * v if group["nesterov"] else v
-        return np.stack([s - float(group["lr"]) * direction, v])
+            # Torch's momentum begins with the gradient.
+            v = momentum * v + (1.0 - dampening) * gradient if self.momentum else gradient
+            direction = gradient + momentum * v if nesterov else v
+        return np.stack([s - lr * direction, v])
 
 
 class TurnedFactor:
@@ -170,7 +181,7 @@ class TurnedFactor:
         state: What the optimizer keeps for it: the momentum V.
         course: What SGD has done to rows that are not touched.
         directions: The directions.
-        before: The factor before, settled; its memory is used again.
+        before: The factor in the block before, settled; its memory is taken over.
     """
 
     def __init__(
@@ -184,7 +195,7 @@ class TurnedFactor:
         self.parameter, self.state, self.course = parameter, state, course
         self.directions = directions
         self.accumulator: Any = torch.autograd.graph.get_gradient_edge(parameter).node
-        self.received: dict[int, Tensor] = {}  # gradients of this step: first draw -> (count, P)
+        self.received: dict[int, Tensor] = {}  # gradients: first draw -> (count, P)
         self.settled = False
         self.version = parameter._version
         self._basis = directions.basis.to(parameter)
@@ -195,6 +206,7 @@ class TurnedFactor:
         if before is not None:
             self._room, self._weight_room = before._room, before._weight_room
             self._gradient_room = before._gradient_room
+            before.free()
         self._rows = self._turned(parameter)
         self._momenta: Tensor | None = None
         if course.momentum:
@@ -228,7 +240,7 @@ class TurnedFactor:
     def receive(self, first: int, gradients: Tensor) -> None:
         """Take the gradients of sampled weights, of shape (count, P); they add up."""
         if self.settled:  # a graph that is older than that
-            self._add_gradient(first, gradients)
+            self._show(first, gradients)
         elif first in self.received:
             self.received[first].add_(gradients)
         else:
@@ -237,16 +249,16 @@ class TurnedFactor:
             self.received[first] = room.copy_(gradients)
 
     def scale(self, by: float) -> None:
-        """Multiply the gradients of this step."""
+        """Multiply the gradients."""
         for gradients in self.received.values():
             gradients.mul_(by)
 
     def squared_norm(self) -> float:
-        """Return the squared norm of the gradient of this step."""
+        """Return the squared norm of the gradient."""
         return float(sum(scale**2 * g.dot(g).double() for _, scale, g in self._gradients()))
 
     def touched(self) -> set[int]:
-        """Return the rows that have a gradient in this step."""
+        """Return the rows that have a gradient."""
         return {
             self.directions.row(first + i)
             for first, gradients in self.received.items()
@@ -260,16 +272,26 @@ class TurnedFactor:
         for row, scale, gradient in self._gradients():
             v = None if self._momenta is None else self._momenta[row]
             _move(self._rows[row], v, gradient, scale, moves[row])
+
+    def forget_gradient(self) -> None:
+        """Drop the gradients."""
         self._gradient_room = {len(gradients): gradients for gradients in self.received.values()}
         self.received.clear()
 
+    def show_gradient(self) -> None:
+        """Move the gradients to `parameter.grad`, where torch has them."""
+        for first, gradients in self.received.items():
+            self._show(first, gradients)
+        self.received.clear()
+
+    def free(self) -> None:
+        """Give memory back that a next block could have used."""
+        self._room, self._weight_room, self._gradient_room = [], None, {}
+
     def settle(self) -> None:
-        """Bring S and V up to date; gradients that no step has taken go to `parameter.grad`."""
+        """Bring S and V up to date."""
         if self.settled:
             return
-        for first, gradients in self.received.items():
-            self._add_gradient(first, gradients)
-        self.received.clear()
         self.settled = True
         if self.course.stepped:
             self._turn_back()
@@ -318,7 +340,7 @@ class TurnedFactor:
         room = self._room.pop() if self._room else torch.empty_like(_matrix(tensor))
         return torch.mm(self._basis, _matrix(tensor), out=room)
 
-    def _add_gradient(self, first: int, gradients: Tensor) -> None:
+    def _show(self, first: int, gradients: Tensor) -> None:
         noise = self.directions.noise(first, len(gradients), gradients)
         found, known = (noise.T @ gradients).view_as(self.parameter), self.parameter.grad
         self.parameter.grad = found if known is None else known.add_(found)
@@ -361,11 +383,6 @@ class Block:
             or received.setdefault(factor.course, set(factor.received)) != set(factor.received)
             for factor in self.factors
         )
-
-    def settle(self) -> None:
-        """Bring the factors up to date."""
-        for factor in self.factors:
-            factor.settle()
 
 
 def block_draws(rank: int) -> int:

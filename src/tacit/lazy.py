@@ -6,6 +6,7 @@ import math
 import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -20,8 +21,8 @@ from tacit.noise import Gaussian
 
 WIDE = 500_000  # numbers in the factors of a layer from which on it is worth while to be lazy,
 SMALL = 50_000  # also for others of the same model that have as many as this
-LONGER = 4  # times as many draws as planned, if a step makes that many
-PASSES = 256  # forward passes in a step that can be made again, with the same draws
+LONGER = 4  # times as many draws as planned, so that the gradients of a step are of one block
+PASSES = 10_000  # forward passes in a step that can be made again, with the same draws
 
 
 class LazyFactors:
@@ -37,10 +38,13 @@ class LazyFactors:
 
     def __init__(self, optimizer: torch.optim.SGD) -> None:
         self._optimizer = weakref.ref(optimizer)
-        self._left = False  # to another optimizer
+        self._left = False  # to torch, or another optimizer
         self._block: Block | None = None
-        self._passes: dict[tuple[int, int], tuple[Block, int]] = {}  # number, draws -> first row
-        self._watched: dict[Tensor, int | None] = {}  # mean -> version of its gradient
+        self._older: list[TurnedFactor] = []  # of the block before, if they have gradients yet
+        self._passes: dict[tuple[int, int], tuple[Block, int]] = {}  # number, draws -> first draw
+        # Means -> identity and version of their gradients, None if nothing has been added.
+        self._watched: dict[Tensor, tuple[int, int] | None] = {}
+        self._hooks: list[Any] = []
         _ALIVE.add(self)
 
     @property
@@ -59,32 +63,29 @@ class LazyFactors:
         """
         count = math.prod(shape)
         chosen = {n: d for n, d in distributions.items() if _suits(d, count, SMALL)}
-        if chosen:
-            known = self._known()
-            chosen = {n: d for n, d in chosen.items() if _can(d, known)}
+        chosen = self._suitable(chosen) if chosen else {}
         if not chosen or not _ordinary_call(_device(chosen)):
             self.settle()
             return {}
         with own_precision(_device(chosen)):
             with torch.no_grad():
-                block, first = self._rows(chosen, count)
+                block, first = self._place(chosen, count)
             means = [chosen[n].mean[name] for n, layer in block.layers.items() for name in layer]
             factors = [factor.parameter for factor in block.factors]
             shifted: Any = _Shifted.apply
             weights = iter(shifted(block, first, shape, *means, *factors))
         return {n: {name: next(weights) for name in layer} for n, layer in block.layers.items()}
 
-    def step(self, group: Mapping[str, Any]) -> None:
-        """Take a step of SGD with the factors of a parameter group."""
+    def begin_step(self) -> None:
+        """Look at the gradients before any group has its step: torch may change them in it."""
         self._passes.clear()
-        if self._block is None:
-            return
-        own = set(map(id, dict.__getitem__(cast(dict[str, Any], group), "params")))
-        if not any(id(factor.parameter) in own for factor in self._block.factors):
-            return
         self._check_gradients()
         self.settle_if_mixed()
+
+    def step(self, group: Mapping[str, Any]) -> None:
+        """Take a step of SGD with the factors of a parameter group."""
         if self._block is not None:
+            own = set(map(id, dict.__getitem__(cast(dict[str, Any], group), "params")))
             self._block.step(group, own)
 
     def _check_gradients(self) -> None:
@@ -93,35 +94,43 @@ class LazyFactors:
         Through a list of parameters from before: what was done to the gradients of the means was
         not done to those of the factors, which were not there.
         """
-        if not any(factor.received for factor in self._factors()):
+        noted = {mean: seen for mean, seen in self._watched.items() if seen is not None}
+        self._watched = dict.fromkeys(self._watched)
+        if not noted or not any(factor.received for factor in self._factors()):
             return
-        if all(mean.grad is None for mean in self._watched):
+        if all(mean.grad is None for mean in noted):
             self.forget_gradients()
-        elif any(m.grad is not None and m.grad._version != v for m, v in self._watched.items()):
+        elif any(m.grad is not None and _identity(m.grad) != seen for m, seen in noted.items()):
             self.settle()
             self._left = True
             warnings.warn(
                 "tacit.SGD: gradients were changed through references to parameters from before, "
                 "where those of the factors are missing. Clip by optimizer.clip_grad_norm, or take "
                 "model.parameters() anew each time. From now on this is torch.optim.SGD.",
-                stacklevel=4,
+                stacklevel=7,
             )
 
     def _watch(self, mean: Tensor) -> None:
-        """Note the version of the gradient of a mean whenever something is added to it."""
+        """Note which gradient a mean has whenever something is added to it."""
         if mean not in self._watched:
             self._watched[mean] = None
             mine = weakref.ref(self)
 
             def note(mean: Tensor) -> None:
                 if (lazy := mine()) is not None and mean.grad is not None:
-                    lazy._watched[mean] = mean.grad._version
+                    lazy._watched[mean] = _identity(mean.grad)
 
-            mean.register_post_accumulate_grad_hook(note)
+            self._hooks.append(mean.register_post_accumulate_grad_hook(note))
+
+    def end(self) -> None:
+        """Bring all factors up to date for the last time."""
+        self.settle()
+        while self._hooks:
+            self._hooks.pop().remove()
 
     def settle_if_mixed(self) -> None:
         """Bring all up to date if there are gradients by another way too: torch adds them up."""
-        if self._block is not None and self._block.mixed:
+        if self._older or (self._block is not None and self._block.mixed):
             self.settle()
 
     def squared_norm(self) -> float:
@@ -132,21 +141,33 @@ class LazyFactors:
         """Multiply the factors' gradients."""
         for factor in self._factors():
             factor.scale(by)
-        for mean in self._watched:
-            self._watched[mean] = None if mean.grad is None else mean.grad._version
+        for mean, seen in self._watched.items():
+            if seen is not None and mean.grad is not None:
+                self._watched[mean] = _identity(mean.grad)
 
     def forget_gradients(self) -> None:
-        """Drop the gradients that no step has taken."""
-        for factor in self._factors():
-            factor.received.clear()
+        """Drop the gradients."""
+        for factor in (*self._older, *self._factors()):
+            factor.forget_gradient()
+        self._older = []
+        self._watched = dict.fromkeys(self._watched)
 
     def settle(self) -> None:
-        """Bring all factors up to date."""
-        if self._block is not None:
-            device = self._block.factors[0].parameter.device.type
-            with torch.inference_mode(False), torch.no_grad(), own_precision(device):
-                self._block.settle()
-        self._block = None
+        """Bring all factors and their gradients up to date."""
+        if self._block is not None or self._older:
+            with self._quietly():
+                for factor in self._factors():
+                    factor.settle()
+                for factor in (*self._older, *self._factors()):
+                    factor.show_gradient()
+                    factor.free()
+        self._block, self._older = None, []
+
+    @contextmanager
+    def _quietly(self) -> Iterator[None]:
+        device = (*self._older, *self._factors())[0].parameter.device.type
+        with torch.inference_mode(False), torch.no_grad(), own_precision(device):
+            yield
 
     def before_step_of(self, optimizer: torch.optim.Optimizer) -> None:
         """Leave the factors to another optimizer that is about to train them."""
@@ -160,8 +181,8 @@ class LazyFactors:
     def _factors(self) -> list[TurnedFactor]:
         return [] if self._block is None else self._block.factors
 
-    def _rows(self, chosen: Mapping[str, Distribution], count: int) -> tuple[Block, int]:
-        """Return where the noise of a pass is: a block and its first row."""
+    def _place(self, chosen: Mapping[str, Distribution], count: int) -> tuple[Block, int]:
+        """Return where the noise of a pass is: a block and its first draw."""
         number = int(torch.randint(2**62, ()))
         if (number, count) not in self._passes:
             block = self._block
@@ -177,13 +198,16 @@ class LazyFactors:
         return self._passes[number, count]
 
     def _over(self, block: Block) -> bool:
-        """Return whether there should be new directions: not in the middle of a step."""
+        """Return whether there should be new directions: rather not in the middle of a step."""
         return block.used >= (LONGER * block.size if self._passes else block.size)
 
     def _new_block(self, chosen: Mapping[str, Distribution], number: int) -> Block:
         optimizer = cast(torch.optim.SGD, self._optimizer())
         old = {} if self._block is None else self._block.layers
-        self.settle()
+        for factor in self._factors():
+            factor.settle()
+        # In many loops they are dropped before anybody asks for them.
+        self._older += [factor for factor in self._factors() if factor.received]
         layers, size = {}, 0
         for index, (label, distribution) in enumerate(chosen.items()):
             for mean in distribution.mean.values():
@@ -201,10 +225,18 @@ class LazyFactors:
             size = max(size, block_draws(rank))
         return Block(layers, size)
 
-    def _known(self) -> set[int]:
-        """Return the identities of what the optimizer trains, nothing if it is gone."""
+    def _suitable(self, distributions: Mapping[str, Distribution]) -> dict[str, Distribution]:
+        """Return the layers whose factors are the optimizer's and nobody else's."""
         optimizer = self._optimizer()
-        return set() if optimizer is None or self._left else parameter_ids(optimizer)
+        if optimizer is None or self._left:
+            return {}
+        own = parameter_ids(optimizer)
+        return {
+            label: distribution
+            for label, distribution in distributions.items()
+            if all(id(S) in own for S in distribution.factors.values())
+            and _can(distribution, optimizer)
+        }
 
 
 class _Shifted(torch.autograd.Function):
@@ -249,7 +281,8 @@ class LazilyTrained(nn.Module):
 
     def follow(self, lazy: LazyFactors | None) -> None:
         """Let an optimizer bring the factors up to date lazily; for `tacit.SGD`."""
-        self.settle()
+        if self.lazy is not None:
+            self.lazy.end()
         self.lazy = lazy
 
     def settle(self) -> None:
@@ -278,6 +311,19 @@ class LazilyTrained(nn.Module):
     def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Module]]:
         self.settle()  # so `parameters()` does, also of a module that this one is part of
         yield from super().named_modules(*args, **kwargs)
+
+    def named_children(self) -> Iterator[tuple[str, nn.Module]]:
+        self.settle()  # so `children()` and `apply()` do
+        yield from super().named_children()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        if self.lazy is not None and set_to_none:
+            self.lazy.forget_gradients()  # there is nothing to look at then
+            for part in self._modules.values():
+                if part is not None:
+                    part.zero_grad()
+        else:
+            super().zero_grad(set_to_none)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         self.settle()
@@ -333,13 +379,26 @@ def _suits(distribution: Distribution, count: int, size: int) -> bool:
     )
 
 
-def _can(distribution: Distribution, known: set[int]) -> bool:
-    """Return whether the factors of a layer can be lazy, given what the optimizer trains."""
+def _can(distribution: Distribution, optimizer: torch.optim.SGD) -> bool:
+    """Return whether nothing is unusual about the tensors of a layer."""
     factors = distribution.factors.values()
     return all(
         tensor.requires_grad and tensor.is_leaf and tensor.dtype in (torch.float32, torch.float64)
         for tensor in (*distribution.mean.values(), *factors)
-    ) and all(S.is_contiguous() and not _has_hooks(S) and id(S) in known for S in factors)
+    ) and all(
+        S.is_contiguous() and not _has_hooks(S) and _like(optimizer.state.get(S, {}), S)
+        for S in factors
+    )
+
+
+def _like(state: Mapping[str, Any], factor: Tensor) -> bool:
+    """Return whether a momentum, if there is one, is such as its factor."""
+    momentum = state.get(MOMENTUM)
+    return momentum is None or (
+        momentum.dtype == factor.dtype
+        and momentum.device == factor.device
+        and momentum.is_contiguous()
+    )
 
 
 def _fits(
@@ -369,6 +428,10 @@ def _courses(
         momentum = optimizer.state[S].get(MOMENTUM) is not None
         found[name] = courses.setdefault((groups[id(S)], momentum), Course(rank, momentum))
     return found
+
+
+def _identity(tensor: Tensor) -> tuple[int, int]:
+    return id(tensor), tensor._version
 
 
 def _has_hooks(parameter: Tensor) -> bool:

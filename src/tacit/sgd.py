@@ -26,7 +26,8 @@ class SGD(torch.optim.SGD):
     `optimizer.param_groups` and so on, finds them and their gradients up to date, so that
     checkpoints can be made after any step. To look in every step costs more than torch's SGD; clip
     by `clip_grad_norm` instead. After a look the noise that follows is another. Only references
-    from before are not noticed: take `model.parameters()` anew, or call `model.settle()`.
+    from before are not noticed, and `optimizer.state`: take `model.parameters()` anew, or call
+    `model.settle()`. Gradients that are set to zero instead of None count as a look, too.
 
     Where that doesn't pay or can't be, this is torch's SGD: layers with few parameters, hooks,
     another covariance or another noise, ranks below twice the draws in a step, compiled models,
@@ -83,7 +84,8 @@ class SGD(torch.optim.SGD):
         known = [p.grad for p in parameters if p.grad is not None]
         squared = float(torch.nn.utils.get_total_norm(known)) ** 2
         squared += self._lazy.squared_norm() if self._lazy is not None else 0.0
-        factor = min(1.0, max_norm / (math.sqrt(squared) + 1e-6))
+        factor = max_norm / (math.sqrt(squared) + 1e-6)
+        factor = 1.0 if factor > 1.0 else factor  # NaN stays, as in torch's
         for gradient in known:
             gradient.mul_(factor)
         if self._lazy is not None:
@@ -92,14 +94,18 @@ class SGD(torch.optim.SGD):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients."""
-        if self._lazy is not None:
+        if self._lazy is not None and set_to_none:
             self._lazy.forget_gradients()
+        elif self._lazy is not None:
+            self._lazy.settle()  # zeros are gradients too: momentum goes on with them
         for group in map(dict, self.param_groups):
             for parameter in group["params"]:
                 if set_to_none or parameter.grad is None:
                     parameter.grad = None
-                else:
+                elif parameter.grad.grad_fn is not None:
                     parameter.grad.detach_().zero_()
+                else:
+                    parameter.grad.requires_grad_(False).zero_()
 
     @property
     def within_block(self) -> bool:
@@ -137,6 +143,8 @@ class SGD(torch.optim.SGD):
     def _init_group(self, group: dict[str, Any], *lists: Any) -> Any:
         # What torch's step asks for each group, after the closure.
         if self._lazy is not None:
+            if group is self.param_groups[0]:
+                self._lazy.begin_step()
             self._lazy.step(group)
         chooses, plain = self._chooses, dict(group)
         if chooses:
@@ -160,7 +168,10 @@ class SGD(torch.optim.SGD):
 
     def _watch_groups(self) -> None:
         if self._lazy is not None:
-            self.param_groups[:] = [_Group(group, self._lazy) for group in self.param_groups]
+            self.param_groups[:] = [
+                group if isinstance(group, _Group) else _Group(group, self._lazy)
+                for group in self.param_groups
+            ]
 
 
 def _can_fuse(
