@@ -95,7 +95,7 @@ def page(results: Path) -> Page:
         made.heading("What is learned with directions that take turns")
         made.text(
             "Means over seeds by `tacit.SGD`, and by torch's SGD with independent draws; MLP "
-            "784-64-10 on 10,000 images of MNIST, 5,000 to test. The trace is that of the covariance."
+            "784-64-10 on 10,000 images of MNIST, 5,000 to test; the trace is the covariance's."
         )
         learned_alike(made, found["directions"]["learned"])
     if "inference" in found:

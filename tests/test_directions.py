@@ -8,7 +8,8 @@ import torch
 from scipy import stats
 from torch.testing import assert_close
 
-from tacit.directions import FEWEST_DRAWS, Course, Directions, block_draws
+from tacit.coasting import Course
+from tacit.directions import FEWEST_DRAWS, Directions, block_draws
 
 
 def make(rank, seed=0):

@@ -8,9 +8,9 @@ standard normal. Then
     w = mean + d s_i,    s_i a row of Q S,
 
 and the gradient of w, times d, is that of s_i; those of all other rows are zero. A step of SGD
-moves this row. The others coast: by their momentum, v_j, row and momentum become a combination of
-what they were, the same for many steps of many rows, which is kept as a 2 x 2 matrix until it is
-their turn. So a step costs a few operations on one row, whatever the rank.
+moves this row; the others coast, and are not touched until it is their turn (see
+`tacit.coasting`). So a step costs a few operations on one row, whatever the rank. Elsewhere S is
+written with its columns, w = mean + S z; it is stored rank first.
 
 The directions take their turns, as examples do in shuffled data; lengths and signs are new each
 time. After at least two turns of all, or when somebody looks, rows are turned back, and new
@@ -21,20 +21,18 @@ grows with the rank, to 4 R operations for each weight.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from tacit.coasting import Course, Move, combine
+
 MOMENTUM = "momentum_buffer"  # torch's name for it in the state of SGD
 FEWEST_DRAWS = 32  # for which directions are kept
-SETTINGS = "lr", "momentum", "weight_decay", "dampening", "nesterov", "maximize"
-NEGLIGIBLE = 1e-12  # a coefficient relative to another: nothing but rounding
-SHRUNK = 1e-3  # a factor of the momentum; below, it is multiplied out
 
 
 class Directions:
@@ -71,104 +69,6 @@ class Directions:
         draws = range(first, first + count)
         noise = torch.stack([self.length(draw) * self.basis[self.row(draw)] for draw in draws])
         return noise.to(like)
-
-
-@dataclass(frozen=True)
-class Move:
-    """A step of SGD with a row s, its momentum v and its gradient g.
-
-    v becomes v + v_g g and then s a combination of s, this v, and g; or, if the momentum is not
-    alone (`s_first`), s becomes a combination of all that was, and then v.
-    """
-
-    s_s: float
-    s_v: float
-    s_g: float
-    v_s: float
-    v_v: float
-    v_g: float
-    s_first: bool
-
-
-class Course:
-    """What SGD has done to each row, s, and its momentum, v, since the row was touched.
-
-    The tensors of a layer that are in one parameter group have it in common.
-
-    Rows are kept as they will be when it is their turn again, if the settings stay as they are, and
-    momenta but for a factor: so most operations of a step can be left out.
-
-    Args:
-        rank: The number of rows.
-        momentum: Whether there is a momentum.
-    """
-
-    def __init__(self, rank: int, momentum: bool) -> None:
-        self.momentum, self.stepped = momentum, False
-        self.coasts = np.tile(np.eye(2), (rank, 1, 1))  # row -> (s, v) now from (s, v) as kept
-        self._far = 0.0  # the largest coefficient of v in s so far: others round relative to it
-        # Settings of the step before; while they stay, so does what follows from them.
-        self._known: tuple[Any, np.ndarray, float] = None, np.eye(2, 3), 0.0
-
-    def present(self, row: int) -> tuple[float, float]:
-        """Return what s is now, as a combination of s and v as kept."""
-        a, b = self.coasts[row][0]
-        return float(a), float(b) if abs(b) > NEGLIGIBLE * self._far else 0.0
-
-    def step(self, group: Mapping[str, Any], rows: Collection[int]) -> dict[int, Move]:
-        """Take a step of SGD, as torch does with the settings of this parameter group.
-
-        Args:
-            group: The parameter group.
-            rows: Which rows have a gradient.
-        """
-        self.stepped = True
-        settings = tuple(float(group[name]) for name in SETTINGS), self.momentum, len(rows)
-        if settings != self._known[0]:
-            change = self._change(*settings[0])
-            turn = max(0, len(self.coasts) // len(rows) - 1)  # steps till it is their turn again
-            ahead = float(np.linalg.matrix_power(change[:, :2], turn)[0, 1])
-            self._far = max(self._far, abs(ahead))
-            self._known = settings, change, ahead
-        _, change, ahead = self._known
-        self.momentum = self.momentum or group["momentum"] != 0
-        self.coasts = change[:, :2] @ self.coasts
-        return {row: self._move(row, change[:, 2], ahead) for row in rows}
-
-    def _move(self, row: int, gradient: np.ndarray, ahead: float) -> Move:
-        """Return the step of a row that is kept as s + ahead v from now on.
-
-        With s' = a s + b v + c g and v' = q v + r g, and v' / q = v + r / q g kept in place of v':
-        s' + ahead v' = a s + (b + ahead q) v' / q + (c - b r / q) g. When it is a row's turn and
-        settings have not changed, b is 0 before the step, and the last term is 0 without Nesterov.
-        """
-        ((a, b), (p, q)), (c, r) = self.coasts[row].tolist(), gradient.tolist()
-        if p == 0 and q > SHRUNK and abs(b * r) <= 2 * q * abs(c):  # else c - b r / q cancels
-            self.coasts[row] = [[1.0, -ahead * q], [0.0, q]]
-            rest = c - b * r / q
-            rest = rest if abs(rest) > NEGLIGIBLE * abs(c) else 0.0
-            return Move(a, b + ahead * q, rest, 0.0, 1.0, r / q, s_first=False)
-        self.coasts[row] = [[1.0, -ahead], [0.0, 1.0]]
-        return Move(a + ahead * p, b + ahead * q, c + ahead * r, p, q, r, s_first=True)
-
-    def _change(
-        self,
-        lr: float,
-        momentum: float,
-        weight_decay: float,
-        dampening: float,
-        nesterov: float,
-        maximize: float,
-    ) -> np.ndarray:
-        """Return the new s and v as combinations of s, v and the gradient: (2, 3)."""
-        s, v, gradient = np.eye(3)
-        gradient = (-gradient if maximize else gradient) + weight_decay * s
-        direction = gradient
-        if momentum:
-            # Torch's momentum begins with the gradient.
-            v = momentum * v + (1.0 - dampening) * gradient if self.momentum else gradient
-            direction = gradient + momentum * v if nesterov else v
-        return np.stack([s - lr * direction, v])
 
 
 class TurnedFactor:
@@ -271,7 +171,7 @@ class TurnedFactor:
             self._momenta = torch.zeros_like(self._rows)
         for row, scale, gradient in self._gradients():
             v = None if self._momenta is None else self._momenta[row]
-            _move(self._rows[row], v, gradient, scale, moves[row])
+            moves[row].make(self._rows[row], v, gradient, scale)
 
     def forget_gradient(self) -> None:
         """Drop the gradients."""
@@ -309,7 +209,7 @@ class TurnedFactor:
                 momentum.addmm_(basis * coasts[:, 1, 0], self._rows)
         for row, s in enumerate(self._rows):
             a, b = self.course.present(row)
-            _combine(s, a, (None if self._momenta is None else self._momenta[row], b))
+            combine(s, a, (None if self._momenta is None else self._momenta[row], b))
         if self.parameter._version == self.version:
             torch.mm(basis, self._rows, out=_matrix(self.parameter))
         else:
@@ -403,22 +303,3 @@ def _users(tensor: Tensor) -> int:
 def _matrix(factor: Tensor) -> Tensor:
     """Return a view of a factor as a matrix (R, P)."""
     return factor.detach().view(len(factor), -1)
-
-
-def _move(s: Tensor, v: Tensor | None, gradient: Tensor, scale: float, move: Move) -> None:
-    """Take a step with a row and its momentum; its gradient is yet to be multiplied by `scale`."""
-    old = s.clone() if move.v_s else s
-    if v is not None and not move.s_first:
-        v.add_(gradient, alpha=scale * move.v_g)
-    _combine(s, move.s_s, (v, move.s_v), (gradient, scale * move.s_g))
-    if v is not None and move.s_first:
-        _combine(v, move.v_v, (old, move.v_s), (gradient, scale * move.v_g))
-
-
-def _combine(tensor: Tensor, factor: float, *others: tuple[Tensor | None, float]) -> None:
-    """Multiply a tensor and add multiples of others, without what changes nothing."""
-    if factor != 1.0:
-        tensor.mul_(factor)
-    for other, alpha in others:
-        if alpha and other is not None:
-            tensor.add_(other, alpha=alpha)

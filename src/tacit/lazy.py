@@ -1,4 +1,4 @@
-"""Who trains low-rank factors lazily, and who has to see them up to date."""
+"""Low-rank factors that `tacit.SGD` trains, and when they have to be brought up to date."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from tacit.coasting import Course
 from tacit.covariance import LowRank
-from tacit.directions import MOMENTUM, Block, Course, Directions, TurnedFactor, block_draws, pays
+from tacit.directions import MOMENTUM, Block, Directions, TurnedFactor, block_draws, pays
 from tacit.distribution import Distribution, laid_out, own_precision
 from tacit.noise import Gaussian
 
@@ -272,70 +273,6 @@ class _Shifted(torch.autograd.Function):
                     factor.receive(first, gradient.reshape(count, -1))
         means = (g if g is None or not ctx.sample else g.sum(0) for g in gradients)
         return None, None, None, *means, *[None] * len(factors)
-
-
-class LazilyTrained(nn.Module):
-    """A module whose submodule `factors` is brought up to date when somebody looks at it."""
-
-    lazy: LazyFactors | None = None
-
-    def follow(self, lazy: LazyFactors | None) -> None:
-        """Let an optimizer bring the factors up to date lazily; for `tacit.SGD`."""
-        if self.lazy is not None:
-            self.lazy.end()
-        self.lazy = lazy
-
-    def settle(self) -> None:
-        """Bring the factors up to date. Whatever shows them does so by itself.
-
-        Only who has kept a reference to a factor from before, and looks at its numbers or its
-        gradient, has to call this.
-        """
-        if self.lazy is not None:
-            self.lazy.settle()
-
-    @property
-    def factors_as_kept(self) -> nn.Module:
-        """The factors, perhaps not up to date."""
-        return cast(nn.Module, self._modules["factors"])
-
-    def __getattr__(self, name: str) -> Any:  # torch finds submodules so
-        if name == "factors":
-            self.settle()
-        return super().__getattr__(name)
-
-    def __getstate__(self) -> dict[str, Any]:
-        self.settle()
-        return {**self.__dict__, "lazy": None}  # a copy is not what the optimizer trains
-
-    def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Module]]:
-        self.settle()  # so `parameters()` does, also of a module that this one is part of
-        yield from super().named_modules(*args, **kwargs)
-
-    def named_children(self) -> Iterator[tuple[str, nn.Module]]:
-        self.settle()  # so `children()` and `apply()` do
-        yield from super().named_children()
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        if self.lazy is not None and set_to_none:
-            self.lazy.forget_gradients()  # there is nothing to look at then
-            for part in self._modules.values():
-                if part is not None:
-                    part.zero_grad()
-        else:
-            super().zero_grad(set_to_none)
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        self.settle()
-        return super().state_dict(*args, **kwargs)
-
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        self.settle()  # before, so that nothing is added to what is loaded
-        super()._load_from_state_dict(*args, **kwargs)
-
-    def _apply(self, *args: Any, **kwargs: Any) -> Any:
-        self.settle()
-        return super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
 
 
 def parameter_ids(optimizer: torch.optim.Optimizer) -> set[int]:

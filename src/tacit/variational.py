@@ -25,11 +25,11 @@ from tacit.functional import (
     tracked_statistics,
 )
 from tacit.groups import batch_size, call_in_groups
-from tacit.lazy import LazilyTrained
 from tacit.likelihood import Likelihood
 from tacit.noise import Gaussian, Noise
 from tacit.parametrization import Entry, Parametrization, Standard, group, optimizer_family
 from tacit.selection import RandomLayer, Where, select_layers
+from tacit.watched import LazilyTrained
 
 _OWN_KEYWORDS = {"samples", "draws", "weights", "chunk_size", "generator"}
 
