@@ -45,16 +45,19 @@ class LazilyTrained(nn.Module):
         return {**self.__dict__, "lazy": None}  # a copy is not what the optimizer trains
 
     def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Module]]:
-        self.settle()  # so `parameters()` does, also of a module that this one is part of
+        """Yield all modules; so `parameters()` finds them up to date, also in a larger module."""
+        self.settle()
         yield from super().named_modules(*args, **kwargs)
 
     def named_children(self) -> Iterator[tuple[str, nn.Module]]:
-        self.settle()  # so `children()` and `apply()` do
+        """Yield the parts; so `children()` and `apply()` find them up to date."""
+        self.settle()
         yield from super().named_children()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradients; to None, that needs no look at the factors."""
         if self.lazy is not None and set_to_none:
-            self.lazy.forget_gradients()  # there is nothing to look at then
+            self.lazy.forget_gradients()
             for part in self._modules.values():
                 if part is not None:
                     part.zero_grad()
@@ -62,6 +65,7 @@ class LazilyTrained(nn.Module):
             super().zero_grad(set_to_none)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the state, up to date."""
         self.settle()
         return super().state_dict(*args, **kwargs)
 
