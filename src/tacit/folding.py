@@ -64,11 +64,11 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     weight = _plain(weight)
     weight = weight if weight.ndim == 3 else weight.expand(groups, -1, -1)
     # Weights first: forward and backward take half the time of rows @ weight.mT.
-    if bias is None:
-        outputs = weight @ rows.mT
-    else:
-        outputs = torch.baddbmm(_plain(bias)[..., None], weight, rows.mT)
-    return outputs.mT.reshape(*x.shape[:-1], -1)
+    outputs = (weight @ rows.mT).mT
+    if bias is not None:
+        bias = _plain(bias)[:, None] if isinstance(bias, Grouped) else bias
+        outputs = outputs + bias.to(outputs.dtype)  # another under autocast
+    return outputs.reshape(*x.shape[:-1], -1)
 
 
 def _conv2d(
