@@ -33,6 +33,7 @@ format: $(ENV)
 
 bench: $(ENV)
 	$(BIN)/python -m benchmarks.step_time
+	$(BIN)/python -m benchmarks.floors
 	$(BIN)/python -m benchmarks.scaling
 	$(BIN)/python -m benchmarks.directions
 	$(BIN)/python -m benchmarks.inference

@@ -87,6 +87,13 @@ def page(results: Path) -> Page:
     if "step_time" in found:
         made.heading("A training step")
         table(made, found["step_time"]["rows"])
+    if "floors" in found:
+        made.heading("LeNet-5, by hand")
+        made.text(
+            "What any implementation on top of torch has to do there: sample four tensors and "
+            "train four more; run the first convolution on parts of the batch. Batch 128."
+        )
+        table(made, found["floors"]["rows"])
     if "scaling" in found:
         made.heading("How a training step grows")
         for axis, label in AXES.items():

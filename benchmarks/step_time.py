@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -67,12 +68,13 @@ def training_steps(case: Case) -> dict[str, Callable[[], None]]:
         f", draws={DRAWS}": variational(case.make_net(), DRAWS),
         ", all layers, as by default": tacit.variational(case.make_net(), draws=DRAWS),
     }
-    steps = {name: _step(model, x, y) for name, model in models.items()}
-    steps[FUSED] = _step(case.make_net(), x, y, fused=True)
+    steps = {name: training_step(model, x, y) for name, model in models.items()}
+    steps[FUSED] = training_step(case.make_net(), x, y, fused=True)
     return {name: repeated(step, case.burst) for name, step in steps.items()}
 
 
-def _step(model: nn.Module, x: Tensor, y: Tensor, **plain: bool) -> Callable[[], None]:
+def training_step(model: nn.Module, x: Tensor, y: Tensor, **plain: bool) -> Callable[[], None]:
+    """Return a step of tacit.SGD, or of torch's for a plain network."""
     optimizer: torch.optim.Optimizer
     if isinstance(model, Variational):
         optimizer = tacit.SGD(model, lr=1e-3, momentum=0.9)
@@ -95,15 +97,17 @@ def case_seconds(name: str, repeats: int | None = None) -> dict[str, list[float]
     return interleaved_seconds(training_steps(case), repeats or case.repeats, name)
 
 
-def in_fresh_processes(name: str) -> dict[str, list[float]]:
-    """Return the same from several processes, together.
+def in_fresh_processes(
+    measure: Callable[[Any], dict[str, list[float]]], argument: Any
+) -> dict[str, list[float]]:
+    """Return the seconds that several processes measure, together.
 
     Where the memory of a process happens to lie moves a ratio by some percents.
     """
     found: dict[str, list[float]] = {}
     fresh = ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1)
     with fresh as processes:
-        for seconds in processes.map(case_seconds, [name] * PROCESSES):
+        for seconds in processes.map(measure, [argument] * PROCESSES):
             for kind, values in seconds.items():
                 found.setdefault(kind, []).extend(values)
     return found
@@ -146,7 +150,8 @@ def main() -> None:
     torch.manual_seed(SEED)
     rows: dict[str, dict[str, float]] = {}
     for name, case in CASES.items():
-        seconds = case_seconds(name, 1) if arguments.smoke else in_fresh_processes(name)
+        few = arguments.smoke
+        seconds = case_seconds(name, 1) if few else in_fresh_processes(case_seconds, name)
         for kind in [kind for kind in seconds if kind != "plain"]:
             goal = {} if kind else {"goal": case.goal}
             rows[f"training step, {name}{kind}"] = {

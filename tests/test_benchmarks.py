@@ -14,6 +14,7 @@ from tacit.experiments.timing import training_bytes
 
 BENCHMARKS = {
     "step_time": {"ranks", "rows"},
+    "floors": {"ranks", "rows"},
     "scaling": {"curves"},
     "inference": {"curves", "rows", "large"},
     "peers": {"versions", "rows"},  # of those that are installed
@@ -63,6 +64,7 @@ def test_the_page_shows_them_all(results, monkeypatch):
     text = (results / "index.md").read_text()
     for part in (
         "A training step",
+        "LeNet-5, by hand",
         "How a training step grows",
         "What is learned with directions that take turns",
         "Predictions",
