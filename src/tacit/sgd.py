@@ -60,8 +60,8 @@ class SGD(torch.optim.SGD):
     ) -> None:
         if not isinstance(model, Variational):
             raise TypeError(
-                f"SGD: expected a variational model, received {type(model).__name__}. Pass the model "
-                "itself, not its parameters; for a plain network use torch.optim.SGD."
+                f"SGD: expected a variational model, received {type(model).__name__}. Pass the "
+                "model itself, not its parameters; for a plain network use torch.optim.SGD."
             )
         self._lazy: LazyFactors | None = None
         groups = model.param_groups(lr, "sgd", weight_decay=weight_decay)
