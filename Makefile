@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PEERS := bayesian-torch blitz-bayesian-pytorch ivon-opt laplace-torch \
-	asdl backpack-for-pytorch curvlinops-for-pytorch einconv einops jaxtyping linear_operator \
+	asdfghjkl==0.1a4 backpack-for-pytorch curvlinops-for-pytorch einconv einops jaxtyping linear_operator \
 	mpmath opt-einsum scipy tqdm typeguard unfoldNd wadler-lindig
 ENV := .venv/.made
 
