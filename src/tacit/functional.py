@@ -225,7 +225,7 @@ def best_chunk(
     All at once, layers before the first random one run once for all functions. If the very first is
     random nothing is shared, and convolutions of many functions at once are slow on a CPU: with all
     layers of a narrow ResNet-18 random, 32 functions take a third of the time one by one, and a
-    training step of LeNet-5 with 16 half of it. Otherwise, without gradients, as many as keep the
+    training step of LeNet-5 with 64 half of it. Otherwise, without gradients, as many as keep the
     largest output from the first random layer on within `MEMORY`.
 
     Args:
