@@ -21,8 +21,8 @@ from torch.nn import functional as F
 
 import tacit
 from benchmarks.measure import save
-from tacit import lazy
 from tacit.models import MLP
+from tacit.training.optim import eligibility
 
 # Ranks of the layers, draws in a step. With 2 and 64 two directions are kept for 128 draws.
 CHOICES = (((2, 2), 1), ((10, 10), 1), ((64, 64), 1), ((2, 64), 1), ((16, 16), 4))
@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="few steps: checks that it runs")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/directions.json"))
     arguments = parser.parse_args()
-    lazy.WIDE = lazy.SMALL = 0  # also for layers that are too small for it to pay
+    eligibility.WIDE = eligibility.SMALL = 0  # also for layers that are too small for it to pay
     torch.manual_seed(0)
     data, seeds, steps = (images(), SEEDS, STEPS)
     if arguments.smoke:

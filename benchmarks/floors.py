@@ -19,8 +19,8 @@ from torch.nn import functional as F
 
 from benchmarks.measure import save, show
 from benchmarks.step_time import RANKS, in_fresh_processes, training_step, variational
-from tacit.experiments.timing import interleaved_seconds, ratio
 from tacit.models import LeNet5
+from tacit.studies.timing import interleaved_seconds, ratio
 
 BATCH, DRAWS, SEED, REPEATS = (128, 1, 28, 28), 8, 0, 200
 ROWS = {

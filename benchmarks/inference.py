@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 import tacit
 from benchmarks.measure import save, show
-from tacit.bench.problems import large_digits
-from tacit.experiments.timing import interleaved_seconds, ratio
 from tacit.models import MLP, LeNet5, ResNet18
+from tacit.studies.bench.problems import large_digits
+from tacit.studies.timing import interleaved_seconds, ratio
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
 SEED = 0

@@ -13,7 +13,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from tacit.report import Page
+from tacit.studies.report import Page
 
 AXES = {
     "rank": "rank of the first and the last layer, MLP 784-512-512-10",

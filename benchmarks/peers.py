@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 import tacit
 from benchmarks.measure import save, show
-from tacit.experiments.timing import interleaved_seconds, ratio, repeated
+from tacit.studies.timing import interleaved_seconds, ratio, repeated
 
 BATCH, SIZE, SEED = 128, 50_000, 0
 PRIOR = {

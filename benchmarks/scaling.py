@@ -18,10 +18,10 @@ from torch.nn import functional as F
 
 import tacit
 from benchmarks.measure import save, show
-from tacit.directions import block_draws
-from tacit.experiments.timing import interleaved_seconds, ratio, repeated
+from tacit.calling import Variational
 from tacit.models import MLP, LeNet5
-from tacit.variational import Variational
+from tacit.studies.timing import interleaved_seconds, ratio, repeated
+from tacit.training.optim.noise_basis import block_draws
 
 RANKS = (1, 2, 4, 8, 16, 32, 64)
 WIDTHS = (64, 128, 256, 512, 1024, 2048, 4096)

@@ -20,10 +20,10 @@ from torch.nn import functional as F
 
 import tacit
 from benchmarks.measure import save, show
-from tacit.directions import block_draws
-from tacit.experiments.timing import interleaved_seconds, ratio, repeated, training_bytes
+from tacit.calling import Variational
 from tacit.models import MLP, LeNet5, ResNet18
-from tacit.variational import Variational
+from tacit.studies.timing import interleaved_seconds, ratio, repeated, training_bytes
+from tacit.training.optim.noise_basis import block_draws
 
 RANKS = (10, 20)  # of the first and of the last layer
 DRAWS = 8

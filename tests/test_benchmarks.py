@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from benchmarks import page, step_time
-from tacit import lazy
-from tacit.experiments.timing import training_bytes
+from tacit.studies.timing import training_bytes
+from tacit.training.optim import eligibility
 
 BENCHMARKS = {
     "step_time": {"ranks", "rows"},
@@ -27,7 +27,9 @@ def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     with pytest.MonkeyPatch.context() as patch:
         for threshold in ("WIDE", "SMALL"):
-            patch.setattr(lazy, threshold, getattr(lazy, threshold))  # one of them sets it
+            patch.setattr(
+                eligibility, threshold, getattr(eligibility, threshold)
+            )  # one of them sets it
         for name in (*BENCHMARKS, "directions"):
             patch.setattr(sys, "argv", [name, "--smoke", "--out", str(folder / f"{name}.json")])
             import_module(f"benchmarks.{name}").main()

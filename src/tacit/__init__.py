@@ -1,33 +1,29 @@
 """Deep networks that know what they don't know: variational deep learning without a regularizer."""
 
-from tacit import (
-    data,
-    divergence,
-    likelihood,
-    methods,
-    metrics,
-    models,
-    moments,
-    noise,
-    objective,
-    plots,
-    theory,
-)
-from tacit.calibration import calibrate
-from tacit.conversion import deterministic, ensemble
-from tacit.coordinate_check import coordinate_check
-from tacit.covariance import Diagonal, FullRank, Kronecker, LowRank, LowRankPlusDiagonal
+from typing import TYPE_CHECKING
+
+from tacit import likelihood
+from tacit._support.lazy_imports import lazy_attributes
+from tacit.calling import deterministic, ensemble, moments, variational
+from tacit.inference import calibrate, evaluate, load, predict, save
 from tacit.likelihood import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian
-from tacit.objective import ELBO, GVI, ExpectedLoss
-from tacit.parametrization import MaximalUpdate, NeuralTangent, Standard
-from tacit.prediction import evaluate, predict
-from tacit.saving import load, save
-from tacit.scaling import describe, initialize, param_groups
-from tacit.selection import every_layer, first_and_last
-from tacit.sgd import SGD
-from tacit.training import fit
-from tacit.transfer import transfer_learning_rate
-from tacit.variational import variational
+from tacit.scaling import (
+    MaximalUpdate,
+    NeuralTangent,
+    Standard,
+    describe,
+    initialize,
+    param_groups,
+    parametrization,
+)
+from tacit.training import ELBO, GVI, SGD, ExpectedLoss, fit, objective
+from tacit.weights import covariance, divergence, every_layer, first_and_last, noise
+from tacit.weights.covariance import Diagonal, FullRank, Kronecker, LowRank, LowRankPlusDiagonal
+
+if TYPE_CHECKING:
+    from tacit import data, methods, metrics, models, testing, theory
+    from tacit.studies import plots
+    from tacit.studies.width import coordinate_check, transfer_learning_rate
 
 __version__ = "0.1.0"
 
@@ -50,6 +46,7 @@ __all__ = [
     "Standard",
     "calibrate",
     "coordinate_check",
+    "covariance",
     "data",
     "describe",
     "deterministic",
@@ -69,10 +66,28 @@ __all__ = [
     "noise",
     "objective",
     "param_groups",
+    "parametrization",
     "plots",
     "predict",
     "save",
+    "testing",
     "theory",
     "transfer_learning_rate",
     "variational",
 ]
+
+# Most programs need few of these, and they take most of the time that an import takes.
+_LATER = ("cli", "data", "methods", "metrics", "models", "studies", "testing", "theory")
+__getattr__ = lazy_attributes(
+    "tacit",
+    {
+        **{room: f"tacit.{room}" for room in _LATER},
+        "plots": "tacit.studies.plots",
+        "coordinate_check": "tacit.studies.width:coordinate_check",
+        "transfer_learning_rate": "tacit.studies.width:transfer_learning_rate",
+    },
+)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

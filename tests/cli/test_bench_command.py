@@ -22,7 +22,7 @@ def test_run_and_report(tmp_path, capsys):
     ]  # fmt: skip
 
 
-def test_a_training_that_fails(tmp_path, capsys):
+def test_a_failed_training(tmp_path, capsys):
     arguments = ["--data", "digits", "--methods", "standard", "--seeds", 1, "--lr", 1e9, *TINY]
     code = bench("run", *arguments, "--parametrization", "sp", "--jobs", 1, "--out", tmp_path)
     assert code == 3
@@ -43,6 +43,6 @@ def test_wrong_arguments(tmp_path, capsys, arguments, message):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_report_of_nothing(tmp_path, capsys):
+def test_a_report_without_results(tmp_path, capsys):
     assert bench("report", tmp_path) == 2
     assert "there are no results" in capsys.readouterr().err

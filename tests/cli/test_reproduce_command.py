@@ -8,6 +8,11 @@ def test_list(capsys):
     assert "classification-max-margin" in printed
 
 
-def test_an_experiment_that_is_not_there(tmp_path, capsys):
+def test_an_unknown_experiment(tmp_path, capsys):
     assert main(["reproduce", "nothing", "--out", str(tmp_path)]) == 2
-    assert "expected one of implicit_vs_explicit" in capsys.readouterr().err
+    assert "experiment: expected one of implicit_vs_explicit" in capsys.readouterr().err
+
+
+def test_a_page_without_results(tmp_path, capsys):
+    assert main(["reproduce", "page", "--out", str(tmp_path)]) == 2
+    assert "there are no results of tacit reproduce" in capsys.readouterr().err

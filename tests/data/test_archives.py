@@ -54,7 +54,7 @@ def test_compressed_files(tmp_path):
     assert dict(members(tmp_path / "plain")) == {"plain": b"content"}
 
 
-def test_names_that_lead_elsewhere_write_nothing(tmp_path):
+def test_path_traversal_writes_nothing(tmp_path):
     inner = tmp_path / "inner"
     inner.mkdir()
     path = inner / "evil.tar"
@@ -63,7 +63,7 @@ def test_names_that_lead_elsewhere_write_nothing(tmp_path):
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["evil.tar", "inner"]
 
 
-def test_links_are_passed_over(tmp_path):
+def test_links_are_skipped(tmp_path):
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as archive:
         link = tarfile.TarInfo("link")
@@ -88,7 +88,7 @@ def test_members_that_are_too_large(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["zip", "gz", "tar.xz"])
-def test_a_byte_that_changed(kind, tmp_path):
+def test_corrupted_bytes(kind, tmp_path):
     path = tmp_path / f"archive.{kind}"
     noise = bytes(i * i * 7 % 251 for i in range(20_000))
     if kind == "zip":
@@ -107,7 +107,7 @@ def test_a_byte_that_changed(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar.gz", "gz", "deb"])
-def test_damaged_archives(kind, tmp_path):
+def test_truncated_and_invalid_archives(kind, tmp_path):
     path = tmp_path / f"archive.{kind}"
     noise = bytes(i * 7 % 251 for i in range(5000))
     if kind == "zip":

@@ -16,7 +16,7 @@ def test_the_split_is_fixed():
     assert digits().train[0].equal(train[0])
 
 
-def test_without_scikit_learn_it_says_what_to_install(monkeypatch):
+def test_the_error_without_scikit_learn_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'tacit-torch\[sklearn\]'"):
         digits()

@@ -1,4 +1,4 @@
-"""Downloads from a real server on this machine, which breaks off and goes on as asked."""
+"""Downloads from a local server that can drop connections and serve ranges."""
 
 import hashlib
 import re
@@ -64,11 +64,11 @@ def test_a_file(server, tmp_path):
     path = download(server.url + "file", tmp_path / "new" / "file", DIGEST)
     assert path.read_bytes() == CONTENT
     assert {p.name for p in path.parent.iterdir()} == {"file", "file.lock"}
-    download(server.url + "file", path, DIGEST)  # it is there
+    download(server.url + "file", path, DIGEST)  # already downloaded
     assert len(server.requests) == 1
 
 
-def test_a_connection_that_breaks_is_taken_up_where_it_broke(server, tmp_path):
+def test_a_dropped_connection_is_resumed(server, tmp_path):
     server.breaks = 2
     path = download(server.url + "file", tmp_path / "file", DIGEST)
     assert path.read_bytes() == CONTENT
@@ -77,24 +77,24 @@ def test_a_connection_that_breaks_is_taken_up_where_it_broke(server, tmp_path):
     assert 0 < starts[0] < starts[1]
 
 
-def test_what_another_run_has_fetched_is_kept(server, tmp_path):
+def test_a_partial_download_of_another_run_is_resumed(server, tmp_path):
     (tmp_path / "file.part").write_bytes(CONTENT[:1000])
     assert download(server.url + "file", tmp_path / "file", DIGEST).read_bytes() == CONTENT
     assert server.requests == ["bytes=1000-"]
 
 
-def test_all_of_it_was_there_but_its_name(server, tmp_path):
+def test_a_complete_partial_file_is_renamed(server, tmp_path):
     (tmp_path / "file.part").write_bytes(CONTENT)
     assert download(server.url + "file", tmp_path / "file", DIGEST).read_bytes() == CONTENT
 
 
-def test_a_server_that_cant_go_on(server, tmp_path):
+def test_a_server_without_ranges(server, tmp_path):
     server.ranges = False
     (tmp_path / "file.part").write_bytes(b"something")
     assert download(server.url + "file", tmp_path / "file", DIGEST).read_bytes() == CONTENT
 
 
-def test_it_breaks_too_often(server, tmp_path):
+def test_too_many_dropped_connections(server, tmp_path):
     server.breaks = 100
     with pytest.raises(DownloadError, match=r"/file: .*"):
         download(server.url + "file", tmp_path / "file", DIGEST)
@@ -102,19 +102,19 @@ def test_it_breaks_too_often(server, tmp_path):
     assert (tmp_path / "file.part").stat().st_size > 0
 
 
-def test_another_content(server, tmp_path):
-    with pytest.raises(DownloadError, match="its content is not the expected one"):
+def test_a_wrong_digest(server, tmp_path):
+    with pytest.raises(DownloadError, match="/file: wrong content, expected sha256:000"):
         download(server.url + "file", tmp_path / "file", "sha256:" + "0" * 64)
     assert [p.name for p in tmp_path.iterdir()] == ["file.lock"]
 
 
-def test_a_file_that_was_put_there(server, tmp_path):
+def test_an_existing_file_with_a_wrong_digest(server, tmp_path):
     (tmp_path / "file").write_bytes(b"other")
     with pytest.raises(DownloadError, match="is not the expected file .* delete it"):
         download(server.url + "file", tmp_path / "file", DIGEST)
 
 
-def test_not_there(server, tmp_path):
+def test_a_missing_file(server, tmp_path):
     with pytest.raises(DownloadError, match="/none: HTTP Error 404"):
         download(server.url + "none", tmp_path / "none")
     assert len(server.requests) == 1
@@ -125,7 +125,7 @@ def test_an_unknown_host(tmp_path):
         download("http://no-such-host.invalid/file", tmp_path / "file")
 
 
-def test_a_source_of_several_files(server, tmp_path):
+def test_a_url_source(server, tmp_path):
     source = Url(server.url, (("file", DIGEST),))
     assert source.fetch(tmp_path) == [tmp_path / "file"]
     assert source.command == f"curl -LO {server.url}file"
@@ -144,11 +144,11 @@ class TestPackages:
     def test_commands(self, package, command):
         assert package.command == command
 
-    def test_a_file_that_is_there_is_taken(self, tmp_path):
+    def test_an_existing_file_is_used(self, tmp_path):
         (tmp_path / "a-1.tgz").write_bytes(b"")
         assert Package("npm", "a", "1", "a-*.tgz").fetch(tmp_path) == [tmp_path / "a-1.tgz"]
 
-    def test_a_tool_that_is_missing(self, tmp_path, monkeypatch):
+    def test_a_missing_tool(self, tmp_path, monkeypatch):
         monkeypatch.setenv("PATH", str(tmp_path))
         with pytest.raises(DownloadError, match="npm pack a@1: npm is not installed"):
             Package("npm", "a", "1", "a-*.tgz").fetch(tmp_path)
@@ -177,8 +177,8 @@ class TestPackages:
         assert len(list((tmp_path / "here").iterdir())) == 1
 
 
-def test_two_processes_want_the_same_file(server, tmp_path):
-    """As two corruptions of one archive do: one fetches it, the other waits."""
+def test_two_processes_download_the_same_file_once(server, tmp_path):
+    """Two corruptions may share an archive: one process downloads it, the other waits."""
     code = (
         "import sys; from pathlib import Path; from tacit.data.download import download; "
         "download(sys.argv[1], Path(sys.argv[2]), sys.argv[3])"

@@ -1,4 +1,4 @@
-"""The real sets: run by `make test-data`, which fetches them where they are not there yet."""
+"""The real datasets: run by `make test-data`, which fetches missing ones."""
 
 import json
 from pathlib import Path
@@ -81,9 +81,9 @@ def test_tables(name, rows, columns):
 
 @pytest.mark.parametrize("kind", ["cifar", "mnist"])
 def test_corrupted_sets_are_harder(kind):
-    """Each corruption changes the images, and more so at the highest severity than at the lowest.
+    """Each corruption changes the images, more at the highest severity than at the lowest.
 
-    But for elastic transforms, whose published numbers don't grow alike (see the docs).
+    The exception is elastic transforms, whose published parameters don't all grow (see the docs).
     """
     clean = (tacit.data.cifar10() if kind == "cifar" else tacit.data.mnist()).test.pixels[:500]
     for name in tacit.data.CORRUPTIONS[kind]:
@@ -98,14 +98,14 @@ def test_corrupted_sets_are_harder(kind):
 
 @pytest.mark.parametrize("name", list(IMAGENET))
 def test_against_another_implementation(name):
-    """What imagecorruptions gave on these images is saved; ours, with its numbers, is close."""
+    """With the parameters of imagecorruptions, statistics are close to its saved results."""
     saved = json.loads(RESULTS.read_text())["reference"][name]
     clean = tacit.data.cifar10().test.pixels[:300]
     for i, (arguments, both) in enumerate(zip(IMAGENET[name], saved, strict=True)):
         generator = torch.Generator().manual_seed(100 + i)
         made = FUNCTIONS[name](clean.float() / 255, generator, *arguments).clamp(0, 1)
         ours, theirs = statistics((made * 255 + 1e-3).floor(), clean), both["theirs"]
-        # Theirs cuts enlarged snow from a corner, the published CIFAR sets from the middle.
+        # It crops enlarged snow from a corner, the published CIFAR sets from the centre.
         loose = 3 if name == "snow" else 1
         assert ours["psnr"] == pytest.approx(theirs["psnr"], abs=0.5 * loose)
         assert ours["mean"] == pytest.approx(theirs["mean"], abs=0.02 * loose)

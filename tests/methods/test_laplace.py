@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 import tacit
-from tacit.batches import Batches
+from tacit.data.batches import Batches
 from tacit.methods.laplace import LastLayer
 
 

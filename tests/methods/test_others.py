@@ -6,11 +6,11 @@ from torch import nn
 from torch.testing import assert_close
 
 import tacit
-from tacit.covariance import PositiveDiagonal
-from tacit.experiments import compared
 from tacit.methods import DeepEnsemble, GeneralizedVI, ImplicitBiasVI, MeanFieldVI, Standard
-from tacit.methods.base import Task
 from tacit.methods.mean_field_vi import unit_prior
+from tacit.methods.task import Task
+from tacit.studies.experiments import comparison
+from tacit.weights.covariance import PositiveDiagonal
 
 X = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
 Y = 1 * (X[:, 0] > 0) + 1 * (X[:, 1] > 0)
@@ -178,5 +178,5 @@ def test_pretrained_weights_are_kept(tmp_path):
 
 
 def test_the_papers_networks_are_pretrained():
-    for problem in (compared.cifar10, compared.cifar100, compared.tiny_imagenet):
+    for problem in (comparison.cifar10, comparison.cifar100, comparison.tiny_imagenet):
         assert problem.make_net.keywords["pretrained"] == "imagenet"

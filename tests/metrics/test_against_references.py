@@ -1,4 +1,4 @@
-"""Our metrics against those of torchmetrics and scikit-learn, and against values by hand."""
+"""Metrics against torchmetrics, scikit-learn and values computed by hand."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from tacit import metrics
 
-# Next to the environment's own packages: where it is one of them, Lightning Fabric imports it.
+# Outside site-packages: if torchmetrics were installed there, Lightning Fabric would import it.
 REFERENCE = Path(sys.prefix) / "reference"
 
 
@@ -53,7 +53,7 @@ def test_detection_against_torchmetrics(torchmetrics):
     positive = torch.randn(200, generator=generator).round(decimals=1) + 1
     scores, truth = torch.cat([negative, positive]), torch.arange(500) >= 300
     functional = torchmetrics.functional.classification
-    # To probabilities, monotonically; a sigmoid would bring some scores together.
+    # A linear map to probabilities; a sigmoid would merge some distinct scores.
     probs = (scores.double() + 10) / 20
     expected = functional.binary_auroc(probs, truth.long())
     assert metrics.auroc(negative, positive) == pytest.approx(expected.item(), abs=1e-6)
@@ -89,7 +89,7 @@ def test_adaptive_bins_by_hand():
     assert found == pytest.approx(expected)
 
 
-def test_adaptive_bins_are_as_large_as_each_other():
+def test_adaptive_bins_have_equal_sizes():
     confidence, correct = torch.rand(100), torch.rand(100) > 0.5
     bins = metrics.reliability(confidence, correct, 7, adaptive=True)
     assert bins.size.sum() == 100
@@ -121,7 +121,7 @@ def test_classwise_against_a_loop():
 def test_selective_accuracy_by_hand():
     confidence = torch.tensor([0.2, 0.9, 0.5, 0.5])
     correct = torch.tensor([False, True, False, True])
-    # The two with 0.5 in either order: after two, 1 and 1/2 right, or all.
+    # The ties at 0.5 come in either order, so after two examples the accuracy is 1/2 or 1.
     expected = torch.tensor([1.0, 1.5 / 2, 2 / 3, 2 / 4], dtype=torch.float64)
     torch.testing.assert_close(metrics.selective_accuracy(confidence, correct), expected)
     assert metrics.aurc(confidence, correct) == pytest.approx(1 - expected.mean().item())
@@ -139,7 +139,7 @@ def test_ties_are_the_mean_over_orders():
     assert metrics.aurc(confidence, correct) == pytest.approx(np.mean(areas), abs=4 * error)
 
 
-def test_a_confidence_that_says_nothing_gives_the_error_rate():
+def test_an_uninformative_confidence_gives_the_error_rate():
     correct = torch.rand(100) > 0.3
     assert metrics.aurc(torch.ones(100), correct) == pytest.approx(1 - correct.double().mean())
 
@@ -156,7 +156,7 @@ class TestEdges:
         assert metrics.classwise_ece(log_probs, torch.tensor([0])) == 0
         assert metrics.nll(log_probs, torch.tensor([1])) == torch.inf
 
-    def test_fpr95_of_sets_that_are_apart(self):
+    def test_fpr95_of_disjoint_or_equal_scores(self):
         assert metrics.fpr95(torch.zeros(5), torch.ones(5)) == 0
         assert metrics.fpr95(torch.ones(5), torch.zeros(5)) == 1
         assert metrics.fpr95(torch.ones(5), torch.ones(5)) == 1
@@ -166,8 +166,8 @@ class TestEdges:
         assert metrics.fpr95(torch.full((3,), 0.5), positive) == 0
 
     @pytest.mark.parametrize("metric", [metrics.auroc, metrics.fpr95])
-    def test_scores_that_are_none(self, metric):
-        with pytest.raises(ValueError, match="expected two vectors of scores"):
+    def test_empty_or_nan_scores(self, metric):
+        with pytest.raises(ValueError, match="expected two non-empty vectors of scores"):
             metric(torch.zeros(0), torch.zeros(3))
         with pytest.raises(ValueError, match="some scores are NaN"):
             metric(torch.tensor([torch.nan]), torch.zeros(3))
@@ -177,8 +177,8 @@ class TestEdges:
         with pytest.raises(ValueError, match=r"both of shape \(B,\); received \(3,\) and \(3, 1\)"):
             metric(torch.zeros(3), torch.zeros(3, 1))
 
-    def test_more_than_there_are(self):
-        with pytest.raises(ValueError, match="k: there are 2 classes, received 3"):
+    def test_k_above_the_number_of_classes(self):
+        with pytest.raises(ValueError, match="k: expected at most 2 classes, received 3"):
             metrics.accuracy(torch.zeros(1, 2), torch.tensor([0]), 3)
 
     def test_regression(self):

@@ -80,6 +80,6 @@ def test_brier_and_auroc_agree_with_scikit_learn():
     assert found == pytest.approx(roc_auc_score(truth.numpy(), scores.numpy()))
 
 
-def test_auroc_of_nothing():
-    with pytest.raises(ValueError, match="auroc: expected two vectors of scores"):
+def test_auroc_of_no_scores():
+    with pytest.raises(ValueError, match="auroc: expected two non-empty vectors of scores"):
         metrics.auroc(torch.zeros(0), torch.ones(3))

@@ -6,7 +6,7 @@ from torch import nn
 
 import tacit
 from tacit import metrics
-from tacit.predictive import ClassPredictive
+from tacit.likelihood.predictive import ClassPredictive
 
 
 def predictions(size=60, classes=7):
@@ -17,7 +17,7 @@ def predictions(size=60, classes=7):
     return ClassPredictive(logits), labels
 
 
-def test_pieces_give_what_the_whole_gives():
+def test_batches_give_the_metrics_of_the_whole():
     prediction, labels = predictions()
     pieces = metrics.Streaming()
     for rows in torch.arange(60).split(7):
@@ -50,7 +50,7 @@ def work(rank, port, results):
 
 
 @pytest.mark.slow
-def test_two_processes_give_what_one_gives(unused_port):
+def test_two_processes_agree_with_one(unused_port):
     with mp.Manager() as manager:
         results = manager.dict()
         mp.spawn(work, (unused_port, results), nprocs=2)
@@ -72,8 +72,8 @@ def test_a_table():
     assert found.to_frame().to_dict("list") == {"metric": ["nll", "accuracy"], "value": [0.25, 0.5]}
 
 
-def test_a_name_that_is_not_there():
-    with pytest.raises(KeyError, match="there is no 'acc'; there are nll, accuracy"):
+def test_an_unknown_metric():
+    with pytest.raises(KeyError, match="no metric 'acc'; available: nll, accuracy"):
         metrics.Metrics(nll=0.25, accuracy=0.5)["acc"]
 
 
@@ -92,7 +92,7 @@ def test_foreign_inputs():
         tacit.evaluate(net, (x, x), foreign=x, likelihood=tacit.Gaussian())
 
 
-def test_evaluation_is_that_of_all_predictions_at_once():
+def test_evaluation_in_batches_agrees_with_all_predictions_at_once():
     torch.manual_seed(0)
     model = tacit.variational(nn.Linear(4, 3), rank=2, likelihood=tacit.Categorical())
     x, labels = torch.randn(50, 4), torch.arange(50) % 3

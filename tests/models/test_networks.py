@@ -32,7 +32,7 @@ def test_parameter_counts(make, expected):
         assert count(make()) == expected
 
 
-def test_parts_of_a_network_by_slices():
+def test_slices_of_a_network():
     net, x = LeNet5(), torch.randn(2, 1, 28, 28)
     assert torch.equal(net[-1](net[:-1](x)), net(x))
 
@@ -75,7 +75,7 @@ def from_hugging_face(name):
 @pytest.mark.parametrize("mode", ["train", "eval"])
 def test_resnets_against_another_implementation(network, basic, mode):
     other = hugging_face_resnet(basic, list(network.depths)).double()
-    for module in other.modules():  # not the statistics that nothing has been seen with
+    for module in other.modules():  # statistics that differ from their initial values
         if isinstance(module, torch.nn.BatchNorm2d):
             torch.nn.init.uniform_(module.weight, 0.5, 1.5)
             torch.nn.init.uniform_(module.running_var, 0.5, 1.5)
@@ -173,7 +173,7 @@ def test_a_variational_vit():
         (lambda: ResNet18(stem="big"), "stem: expected small or imagenet, received 'big'"),
         (lambda: ResNet18(norm="layer"), "norm: expected group or batch, received 'layer'"),
         (lambda: ResNet18(width=0), "width: expected an integer of at least 1"),
-        (lambda: ViT(size=30), "a size that is a multiple of the patch"),
+        (lambda: ViT(size=30), "expected size to be a multiple of patch"),
         (lambda: ViT()(torch.zeros(1, 3, 28, 28)), "expected images of 32 x 32"),
     ],
 )

@@ -14,7 +14,7 @@ def imagenet_like(**changes):
 
 
 @pytest.mark.parametrize("ending", [".safetensors", ".pth"])
-def test_the_papers_network_starts_from_imagenets_weights(ending, tmp_path):
+def test_the_papers_network_starts_from_imagenet_weights(ending, tmp_path):
     theirs = imagenet_like().state_dict()
     path = tmp_path / f"weights{ending}"
     save_file(theirs, path) if ending == ".safetensors" else torch.save(theirs, path)
@@ -28,7 +28,7 @@ def test_the_papers_network_starts_from_imagenets_weights(ending, tmp_path):
     assert str(net.loaded).startswith("59 tensors loaded; left as they were: conv1.weight, fc.w")
 
 
-def test_all_of_it_where_all_fits(tmp_path):
+def test_matching_networks_load_everything(tmp_path):
     theirs = imagenet_like()
     torch.save(theirs.state_dict(), tmp_path / "weights.pth")
     net = imagenet_like(pretrained=tmp_path / "weights.pth")
@@ -37,7 +37,7 @@ def test_all_of_it_where_all_fits(tmp_path):
     assert_close(net.eval()(x), theirs.eval()(x))
 
 
-def test_layers_left_out_by_request():
+def test_skipped_layers_are_unchanged():
     net, theirs = imagenet_like(), imagenet_like().state_dict()
     before = net.state_dict()["fc.weight"].clone()
     theirs = {name: tensor + 1 for name, tensor in theirs.items()}
@@ -70,9 +70,10 @@ class TestNeverSilentlyPartial:
     def test_missing(self):
         self.check(lambda w: w.pop("layer1.0.conv1.weight"), r"layer1.0.conv1.weight is missing")
 
-    def test_left_over(self):
+    def test_unexpected(self):
         self.check(
-            lambda w: w.update({"extra.weight": torch.zeros(1)}), "extra.weight has no place"
+            lambda w: w.update({"extra.weight": torch.zeros(1)}),
+            "extra.weight is not in the network",
         )
 
     def test_another_shape(self):
@@ -87,11 +88,11 @@ class TestNeverSilentlyPartial:
     def test_many(self):
         self.check(lambda w: w.clear(), r"is missing; .* \(and 97 more\)")
 
-    def test_a_layer_that_is_not_there(self):
+    def test_skipping_an_unknown_layer(self):
         self.check(lambda w: None, "skip: the network has no layer head", skip=["head"])
 
 
-def test_files_that_are_none(tmp_path):
+def test_missing_and_damaged_files(tmp_path):
     with pytest.raises(FileNotFoundError, match="weights: there is no file"):
         ResNet18(pretrained=tmp_path / "none.pth")
     torch.save([1, 2], tmp_path / "list.pth")

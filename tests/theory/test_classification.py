@@ -1,4 +1,4 @@
-"""The linear claims about classification: the library trains, the theory says what must come."""
+"""Linear classification claims: training by the library against closed forms from the theory."""
 
 import itertools
 import math
@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 import tacit
 from tacit import theory
-from tacit.moments import output_moments
+from tacit.calling.moments import output_moments
 from tacit.theory import Normal, classification
 
 P, LR = 6, 0.05
@@ -58,7 +58,7 @@ def at_decades(iterates, last):
 
 
 class TestLoss:
-    def test_is_the_library_s_and_its_expectation(self):
+    def test_agrees_with_the_library_and_with_draws(self):
         X, y = problem(0)
         model = linear_model()
         ours = classification.expected_loss(X, y, state(model))
@@ -68,7 +68,7 @@ class TestLoss:
         error = losses.std() / math.sqrt(len(losses))
         assert abs(losses.mean() - ours) < 5 * error
 
-    def test_gradients_are_autograd_s(self):
+    def test_gradients_agree_with_autograd(self):
         X, y = problem(0)
         mean = torch.randn(P, dtype=torch.float64, requires_grad=True)
         factor = torch.randn(P, 2, dtype=torch.float64, requires_grad=True)
@@ -83,7 +83,7 @@ class TestLoss:
 class TestMaxMargin:
     @pytest.mark.parametrize("seed", range(6))
     def test_agrees_with_scikit_learn(self, seed):
-        """Without a bias: its SVC has one, so the data are mirrored, which makes it 0."""
+        """SVC has a bias; mirroring the data makes it 0."""
         X, y = problem(seed)
         solution = classification.max_margin(X, y)
         both, labels = torch.cat([X, -X]), torch.cat([y, -y])
@@ -110,7 +110,7 @@ class TestMaxMargin:
         assert_close(size**2 * found.dual, expected.dual)
 
     def test_no_data(self):
-        with pytest.raises(ValueError, match="there are no data"):
+        with pytest.raises(ValueError, match="expected at least one data point, received none"):
             classification.max_margin(torch.zeros(0, 3), torch.zeros(0))
 
     def test_data_that_are_not_separable(self):
@@ -122,8 +122,8 @@ class TestMaxMargin:
 class TestTheLibraryDescends:
     @pytest.mark.parametrize("rank", [3, P])
     @pytest.mark.parametrize("seed", [SPANNING, NOT_SPANNING])
-    def test_every_iterate_is_the_theory_s(self, seed, rank):
-        """So what the closed-form gradients show below, the library does."""
+    def test_every_iterate_agrees_with_the_theory(self, seed, rank):
+        """This lets the tests below use the closed-form gradients in place of the library."""
         X, y = problem(seed)
         model = linear_model(rank)
         theirs = classification.gradient_descent(X, y, state(model), LR)
@@ -155,7 +155,7 @@ class TestTheLibraryDescends:
 
 @pytest.fixture(scope="module")
 def decades():
-    """Iterates of the closed-form gradients over decades of steps, for both kinds of problem."""
+    """Return iterates of closed-form gradient descent at powers of 10, for both problems."""
     found = {}
     for seed, last in ((SPANNING, 10_000), (NOT_SPANNING, 100_000)):
         X, y = problem(seed)
@@ -167,7 +167,7 @@ def decades():
 
 @pytest.mark.slow
 class TestDecadesOfSteps:
-    def test_the_direction_s_error_falls_like_one_over_log_t(self, decades):
+    def test_the_error_of_the_direction_falls_like_one_over_log_t(self, decades):
         for X, y, _, found in decades.values():
             solution = classification.max_margin(X, y)
             on, w = theory.range_projection(X), solution.vector
@@ -176,7 +176,7 @@ class TestDecadesOfSteps:
                 mean = on @ q.mean
                 directions.append((mean / mean.norm() - w / w.norm()).norm() * math.log(t))
                 scales.append((mean / math.log(t) - w).norm() * math.log(t))
-            # Times log t, which grows by a quarter or more in the last decade, it settles.
+            # Errors times log t settle, though log t grows by a quarter or more in a decade.
             assert directions[-1] < 1.1 * directions[-2]
             assert scales[-1] < 1.05 * scales[-2]
 
@@ -195,7 +195,7 @@ class TestDecadesOfSteps:
         assert gaps[-1] < 1.05 * gaps[-2]
         assert (ours.factor - end.factor).norm() < 0.02
 
-    def test_without_spanning_support_the_projected_distributions_do(self, decades):
+    def test_projected_iterates_approach_it_if_the_support_does_not_span(self, decades):
         """Claim `classification-generalized`."""
         X, y, prior, found = decades[NOT_SPANNING]
         assert not classification.max_margin(X, y).spans
@@ -208,7 +208,7 @@ class TestDecadesOfSteps:
             gaps.append((ours.mean - end.mean).norm() * math.log(t))
         assert gaps[-1] < 1.05 * gaps[-2]
         assert (ours.factor - end.factor).norm() < 0.02
-        # Off the support vectors' span variance stays at the data: the assumption is needed.
+        # Data outside the span of the support vectors keep variance: the assumption is needed.
         support = classification.max_margin(X, y).support.tolist()
         other = ({0, 1, 2, 3} - set(support)).pop()
         variance = q.predict(X)[1]

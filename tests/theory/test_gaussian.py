@@ -26,7 +26,7 @@ class TestKL:
         )
         assert theory.kl(q, p) == pytest.approx(expected.item(), rel=1e-8)
 
-    def test_is_zero_for_equal_ones_also_singular(self):
+    def test_is_zero_for_equal_distributions_also_singular_ones(self):
         for R in (2, 5):
             q = normal(R=R)
             assert theory.kl(q, q) == pytest.approx(0, abs=1e-9)
@@ -37,7 +37,7 @@ class TestKL:
             assert theory.kl(q, p) == math.inf  # q has variance where p has none
             assert theory.kl(p, q) == math.inf  # and the other way round
 
-    def test_on_a_common_subspace_it_is_that_of_the_densities_there(self):
+    def test_on_a_common_subspace_it_is_the_kl_of_the_densities(self):
         q, p = normal(2, 2), normal(2, 2)
         basis = torch.linalg.qr(randn(5, 2))[0]
         assert theory.kl(q.project(basis), p.project(basis)) == pytest.approx(theory.kl(q, p))
@@ -66,7 +66,7 @@ class TestWasserstein:
             assert distance(a, c) <= distance(a, b) + distance(b, c)
             assert distance(b, a) == pytest.approx(distance(a, b))
         assert theory.squared_wasserstein_by_factors(a, a) == pytest.approx(0, abs=1e-9)
-        # On the shortest path between two, here with commuting covariances, it is an equality.
+        # Equality holds on the geodesic between two, here with commuting covariances.
         ends = [Normal(randn(3), torch.diag(randn(3).abs())) for _ in range(2)]
         between = Normal(
             0.3 * ends[0].mean + 0.7 * ends[1].mean, 0.3 * ends[0].factor + 0.7 * ends[1].factor
@@ -74,13 +74,13 @@ class TestWasserstein:
         assert distance(ends[0], between) == pytest.approx(0.7 * distance(*ends))
 
     def test_bounds_every_coupling(self):
-        """The distance is a minimum over couplings: equal noise is one of them."""
+        """The distance is a minimum over couplings; sharing the noise is one of them."""
         q, p = normal(R=3), normal(R=3)
         by_equal_noise = (q.mean - p.mean).square().sum() + (q.factor - p.factor).square().sum()
         assert theory.squared_wasserstein(q, p) <= by_equal_noise.item()
 
     def test_claim_w2_subspace(self):
-        """Lemma S1: it decomposes over a subspace without variance and its complement."""
+        """Lemma S1: the distance decomposes over a subspace without variance and its complement."""
         basis = torch.linalg.qr(randn(6, 2))[0]
         off = torch.eye(6, dtype=torch.float64) - basis @ basis.T
         p = normal(6, 4)
@@ -95,7 +95,7 @@ class TestWasserstein:
             theory.squared_wasserstein_by_subspaces(normal(), normal(), torch.eye(5, 2).double())
 
 
-def test_predictions_are_those_of_draws():
+def test_predictions_agree_with_draws():
     q, x = normal(5, 3), randn(4, 5)
     mean, variance = q.predict(x)
     draws = x @ (q.mean[:, None] + q.factor @ randn(3, 200_000))

@@ -1,4 +1,4 @@
-"""The linear claims about regression: the library trains, the theory says what must come out."""
+"""Linear regression claims: training by the library against closed forms from the theory."""
 
 import math
 
@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 import tacit
 from tacit import theory
-from tacit.moments import expected_squared_error, output_moments
+from tacit.calling.moments import expected_squared_error, output_moments
 from tacit.theory import Normal, regression
 
 P = 8
@@ -22,7 +22,7 @@ OPTIMIZERS = {
 
 
 def problem(seed=0, deficient=False):
-    """Three examples in eight dimensions, with a fourth that repeats two of them if deficient."""
+    """Return three examples in eight dimensions; if deficient, a fourth is the sum of two."""
     generator = torch.Generator().manual_seed(seed)
     basis = torch.linalg.qr(torch.randn(P, 3, generator=generator, dtype=torch.float64))[0]
     X = torch.tensor([1.5, 1.2, 1.0], dtype=torch.float64)[:, None] * basis.T
@@ -49,7 +49,7 @@ def assert_equal(q, p, tolerance=1e-8):
 
 
 def exact_loss(model, X, y):
-    """The paper's expected loss, a sum with 1/2, by the library."""
+    """Return the paper's expected loss, a sum with 1/2, computed by the library."""
     return expected_squared_error(*output_moments(model, X), y[:, None]) * len(y) / 2
 
 
@@ -100,7 +100,7 @@ class TestRegressionLimit:
 
     @pytest.mark.parametrize("kwargs", [{}, {"samples": 4}, {"draws": 3}])
     def test_also_with_sampled_weights(self, kwargs):
-        """The noise of the gradient vanishes with X S, so it ends at the limit exactly."""
+        """Gradient noise vanishes with X S, so training converges to the exact limit."""
         X, y = problem()
         model = linear_model(3)
         prior = state(model)
@@ -113,7 +113,7 @@ class TestRegressionLimit:
         assert_equal(final, regression.limit(X, y, prior), tolerance=1e-7)
 
     def test_the_sampled_gradient_is_unbiased(self):
-        """Against the analytic one, within 5 standard errors for every entry."""
+        """Every entry is within 5 standard errors of the analytic gradient."""
         X, y = problem()
         model = linear_model(3)
         exact = torch.autograd.grad(exact_loss(model, X, y), list(model.parameters()))
@@ -139,7 +139,7 @@ class TestRegressionLimit:
             other = regression.random_minimizer(X, y, 3, generator=generator)
             assert regression.is_minimizer(X, y, other)
             assert theory.squared_wasserstein_by_factors(other, prior) > distance
-            # Also among those near to ours.
+            # Also of minimisers close to ours.
             near = Normal(
                 ours.mean + 0.01 * (other.mean - ours.mean),
                 ours.factor + 0.01 * (other.factor - ours.factor),
@@ -147,7 +147,7 @@ class TestRegressionLimit:
             assert regression.is_minimizer(X, y, near)
             assert theory.squared_wasserstein_by_factors(near, prior) > distance
 
-    def test_the_loss_is_that_of_the_library(self):
+    def test_the_loss_agrees_with_the_library(self):
         X, y = problem()
         model = linear_model(3)
         ours = regression.expected_loss(X, y, state(model))
@@ -162,7 +162,7 @@ class TestRegressionInterpolates:
         last(train(model, X, y, 800))
         draws = model(X, samples=20)[..., 0]
         assert_close(draws, y.expand(20, -1), atol=1e-8, rtol=0)
-        away = theory.null_projection(X)[:2]  # inputs that the data say nothing about
+        away = theory.null_projection(X)[:2]  # inputs orthogonal to the data
         for ours, before in zip(state(model).predict(away), prior.predict(away), strict=True):
             assert_close(ours, before, atol=1e-10, rtol=0)
 
@@ -272,7 +272,7 @@ class TestErrorEqualsVariance:
 
 class TestTrajectories:
     @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-    def test_every_iterate_is_that_of_torch(self, optimizer):
+    def test_every_iterate_agrees_with_torch(self, optimizer):
         X, y = problem()
         model = linear_model(3)
         settings = OPTIMIZERS[optimizer]
@@ -328,8 +328,8 @@ class TestGeneralizedVI:
         assert gaps[0] / gaps[1] == pytest.approx(10, rel=0.1)
         assert gaps[1] / gaps[2] == pytest.approx(10, rel=0.01)
 
-    def test_the_limit_is_stationary_for_no_other_strength(self):
-        """A finding: the loss has gradient 0 there, the distance has not, so no strength fits."""
+    def test_the_limit_is_stationary_for_no_positive_strength(self):
+        """The loss has gradient 0 there and the distance doesn't, so no strength balances them."""
         X, y = problem()
         model = linear_model(3)
         frozen = model.prior()

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import tacit
 from tacit.training import TrainingDivergedError
-from tacit.training.checkpoint import read_newest
+from tacit.training.checkpoints import read_newest
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(96, 4, generator=GENERATOR)
@@ -235,7 +235,7 @@ class TestProgress:
     def test_shows_loss_metrics_and_time_on_a_terminal(self, monkeypatch):
         stream = io.StringIO()
         terminal = Console(file=stream, force_terminal=True, width=120)
-        monkeypatch.setattr("tacit.training.shown.Console", lambda stderr: terminal)
+        monkeypatch.setattr("rich.console.Console", lambda stderr: terminal)
         fit(make_model(), validation=(X, Y), epochs=3)
         shown = stream.getvalue()
         assert "epoch 3/3" in shown
@@ -468,7 +468,7 @@ class TestCheckpoints:
             path.write_bytes(b"half a file")
             raise OSError("No space left on device")
 
-        monkeypatch.setattr("tacit._files.save_file", full)
+        monkeypatch.setattr("tacit._support.files.save_file", full)
         with pytest.raises(OSError, match="could not be written: No space left"):
             fit(make_model(), epochs=3, checkpoint=tmp_path)
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

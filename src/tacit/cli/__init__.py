@@ -1,5 +1,5 @@
 """The command line: `tacit` and its commands, one file each."""
 
-from tacit.cli.main import main
+from tacit.cli.entry import main
 
 __all__ = ["main"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from tacit._console import print_table
+from tacit._support.console import print_table
 from tacit.data import cache, catalog
 
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tacit import demo
+from tacit.studies import demo
 
 
 def add_to(commands: Any) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 from rich.table import Table
 
-from tacit._console import print_table
-from tacit._load import call, load
-from tacit.diagnosis import Finding, diagnose, environment
+from tacit._support.console import print_table
+from tacit._support.user_code import call, load
+from tacit.studies.diagnosis import Finding, diagnose, environment
 
 COLORS = {"ok": "green", "note": "yellow", "problem": "red"}
 

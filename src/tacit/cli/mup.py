@@ -13,10 +13,10 @@ from typing import Any
 from rich.console import Console
 from torch import nn
 
-from tacit._load import call, load
-from tacit.coordinate_check import CoordinateCheck, coordinate_check
-from tacit.parametrization import MaximalUpdate, NeuralTangent, Parametrization, Standard
-from tacit.transfer import GRID, LearningRateTransfer, transfer_learning_rate
+from tacit._support.user_code import call, load
+from tacit.scaling.parametrization import MaximalUpdate, NeuralTangent, Parametrization, Standard
+from tacit.studies.width.coordinates import CoordinateCheck, coordinate_check
+from tacit.studies.width.transfer import GRID, LearningRateTransfer, transfer_learning_rate
 
 PARAMETRIZATIONS: dict[str, type[Parametrization]] = {
     "sp": Standard,

@@ -1,4 +1,4 @@
-"""`tacit reproduce`: the paper's experiments, and whether its claims hold."""
+"""`tacit reproduce`: run the paper's experiments and check its claims."""
 
 from __future__ import annotations
 
@@ -11,30 +11,32 @@ from typing import Any
 
 from rich.table import Table
 
-from tacit._console import print_table
-from tacit.experiments import page
-from tacit.experiments.runner import perform
-
-SCALES = ("smoke", "cpu", "paper")
+from tacit._support.console import print_table
+from tacit.studies.experiments.experiment import SCALES, Experiment
+from tacit.studies.experiments.page import write_page
+from tacit.studies.experiments.registry import EXPERIMENTS, find_experiment
+from tacit.studies.experiments.reproduction import reproduce
 
 
 def add_to(commands: Any) -> None:
     """Add the command and its arguments."""
-    description = "Run the paper's experiments, and see whether its claims hold."
+    description = "Run the paper's experiments and check its claims."
     parser = commands.add_parser("reproduce", help=description, description=description)
     parser.add_argument(
         "names",
         nargs="+",
         metavar="NAME",
-        help=f"list, all, page (from what is there), or some of {', '.join(page.EXPERIMENTS)}",
+        help=f"list, all, page (write it from saved results), or some of {', '.join(EXPERIMENTS)}",
     )
     parser.add_argument(
         "--scale",
         choices=SCALES,
         default="cpu",
-        help="smoke: does it run? cpu: for two cores; paper: as large as in the paper (cpu)",
+        help="smoke: only to see that it runs; cpu: for two cores; paper: the paper's size (cpu)",
     )
-    parser.add_argument("--out", type=Path, default=Path("results"), help="folder (results)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("results"), help="folder of results (results)"
+    )
     parser.set_defaults(run=_run)
 
 
@@ -43,31 +45,32 @@ def _run(arguments: argparse.Namespace) -> int:
         return _list()
     if find_spec("matplotlib") is None:
         raise ValueError("the figures need matplotlib: pip install 'tacit-torch[plots]'")
-    if arguments.names == ["page"]:
-        sys.stdout.write(f"the page: {page.write(arguments.out)}\n")
-        return 0
-    names = list(page.EXPERIMENTS) if arguments.names == ["all"] else arguments.names
-    modules = {name: page.experiment(name) for name in names}
-    for name, module in modules.items():
-        start = time.monotonic()
-        sys.stdout.write(f"{name}, about {module.MINUTES[arguments.scale]:g} min ...\n")
-        sys.stdout.flush()
-        saved = perform(module, arguments.scale, arguments.out / name)
-        for verdict in module.verdicts(saved["results"]):
-            subject = f" ({verdict.subject})" if verdict.subject else ""
-            line = f"  {verdict.claim}{subject}: {verdict.state}. {verdict.measured}.\n"
-            sys.stdout.write(line)
-        sys.stdout.write(f"  {time.monotonic() - start:.0f} s\n")
-        sys.stdout.flush()
-    sys.stdout.write(f"the page: {page.write(arguments.out)}\n")
+    if arguments.names != ["page"]:
+        names = list(EXPERIMENTS) if arguments.names == ["all"] else arguments.names
+        for experiment in [find_experiment(name) for name in names]:
+            _reproduce(experiment, arguments.scale, arguments.out)
+    sys.stdout.write(f"the page: {write_page(arguments.out)}\n")
     return 0
+
+
+def _reproduce(experiment: Experiment, scale: str, out: Path) -> None:
+    """Run an experiment and print its verdicts."""
+    start = time.monotonic()
+    sys.stdout.write(f"{experiment.name}, about {experiment.minutes[scale]:g} min ...\n")
+    sys.stdout.flush()
+    saved = reproduce(experiment, scale, out / experiment.name)
+    for verdict in experiment.verdicts(saved["results"]):
+        subject = f" ({verdict.subject})" if verdict.subject else ""
+        line = f"  {verdict.claim}{subject}: {verdict.state}. {verdict.measured}.\n"
+        sys.stdout.write(line)
+    sys.stdout.write(f"  {time.monotonic() - start:.0f} s\n")
+    sys.stdout.flush()
 
 
 def _list() -> int:
     table = Table("name", "claims", *(f"{scale}, min" for scale in SCALES), "needs, beyond smoke")
-    for name in page.EXPERIMENTS:
-        module = page.experiment(name)
-        minutes = (f"{module.MINUTES[scale]:g}" for scale in SCALES)
-        table.add_row(name, "\n".join(module.CLAIMS), *minutes, module.NEEDS)
+    for name, experiment in EXPERIMENTS.items():
+        minutes = (f"{experiment.minutes[scale]:g}" for scale in SCALES)
+        table.add_row(name, "\n".join(experiment.claims), *minutes, experiment.needs)
     print_table(table)
     return 0

@@ -1,16 +1,21 @@
-"""Data: fetched once and checked, kept in memory as bytes, in parts that are always the same."""
+"""Datasets: downloaded once, verified, held in memory as bytes, with fixed splits."""
 
-from tacit.data.cache import DataMissingError
-from tacit.data.cifar import cifar10, cifar100
-from tacit.data.corrupted import cifar10_c, cifar100_c, mnist_c, tiny_imagenet_c
-from tacit.data.corruptions import CORRUPTIONS, corrupt
-from tacit.data.digits import digits
+from typing import TYPE_CHECKING
+
+from tacit._support.lazy_imports import lazy_attributes
 from tacit.data.images import Images
-from tacit.data.mnist_sets import fashion_mnist, mnist, quickdraw
-from tacit.data.photos import photo_patches
 from tacit.data.splits import Splits
-from tacit.data.tiny_imagenet_sets import tiny_imagenet
-from tacit.data.uci_tables import uci
+
+if TYPE_CHECKING:
+    from tacit.data.cache import DataMissingError
+    from tacit.data.cifar import cifar10, cifar100
+    from tacit.data.corrupted import cifar10_c, cifar100_c, mnist_c, tiny_imagenet_c
+    from tacit.data.corruptions import CORRUPTIONS, corrupt
+    from tacit.data.digit_set import digits
+    from tacit.data.mnist_sets import fashion_mnist, mnist, quickdraw
+    from tacit.data.photos import photo_patches
+    from tacit.data.tiny_imagenet_sets import tiny_imagenet
+    from tacit.data.uci_tables import uci
 
 __all__ = [
     "CORRUPTIONS",
@@ -32,3 +37,27 @@ __all__ = [
     "tiny_imagenet_c",
     "uci",
 ]
+
+# Training needs batches, and none of what fetches, decodes and corrupts data.
+__getattr__ = lazy_attributes(
+    "tacit.data",
+    {
+        "DataMissingError": "tacit.data.cache:DataMissingError",
+        "cifar10": "tacit.data.cifar:cifar10",
+        "cifar100": "tacit.data.cifar:cifar100",
+        "cifar10_c": "tacit.data.corrupted:cifar10_c",
+        "cifar100_c": "tacit.data.corrupted:cifar100_c",
+        "mnist_c": "tacit.data.corrupted:mnist_c",
+        "tiny_imagenet_c": "tacit.data.corrupted:tiny_imagenet_c",
+        "CORRUPTIONS": "tacit.data.corruptions:CORRUPTIONS",
+        "corrupt": "tacit.data.corruptions:corrupt",
+        "digits": "tacit.data.digit_set:digits",
+        "fashion_mnist": "tacit.data.mnist_sets:fashion_mnist",
+        "mnist": "tacit.data.mnist_sets:mnist",
+        "quickdraw": "tacit.data.mnist_sets:quickdraw",
+        "photo_patches": "tacit.data.photos:photo_patches",
+        "tiny_imagenet": "tacit.data.tiny_imagenet_sets:tiny_imagenet",
+        "uci": "tacit.data.uci_tables:uci",
+        "corruptions": "tacit.data.corruptions",
+    },
+)

@@ -1,6 +1,6 @@
-"""What is inside archives, read without writing any of it to disk.
+"""Members of archives, read without extracting them to disk.
 
-So no member can land outside of a folder, whatever its name; and none is read beyond a limit.
+This rules out path traversal by member names. No member is read beyond a size limit.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-LIMIT = 1 << 30  # bytes of a member
-DEBIAN = b"!<arch>\n"  # how a Debian package begins: an ar archive
+LIMIT = 1 << 30  # bytes per member
+DEBIAN = b"!<arch>\n"  # magic bytes of a Debian package, an ar archive
 
 
 def members(
     path: Path, wanted: Callable[[str], bool] = lambda name: True, *, limit: int = LIMIT
 ) -> Iterator[tuple[str, bytes]]:
-    """Return names and contents of the files in an archive.
+    """Yield the names and contents of the files in an archive.
 
     Args:
-        path: By its name a zip file or wheel, a tar file (compressed or not), a Debian package, or
-            a file compressed by gzip; otherwise the file itself.
-        wanted: Whether to read a member, by its name.
-        limit: Bytes that a member may have.
+        path: A zip file or wheel, a tar file (compressed or not), a Debian package or a gzip file,
+            recognised by its name. Any other file is its own only member.
+        wanted: Whether to read a member, given its name.
+        limit: Maximum size of a member in bytes.
 
     Raises:
-        ValueError: If the archive is damaged, or a member is larger.
+        ValueError: If the archive is damaged or a member exceeds the limit.
     """
     try:
         yield from _members(path, wanted, limit)
@@ -66,7 +66,7 @@ def _tar(
     archive: tarfile.TarFile, wanted: Callable[[str], bool], limit: int
 ) -> Iterator[tuple[str, bytes]]:
     for info in archive:
-        # Links and devices are passed over: only what the archive itself holds is read.
+        # Links and devices are skipped: only regular files are read.
         if info.isfile() and wanted(info.name):
             file = archive.extractfile(info)
             assert file is not None
@@ -89,15 +89,15 @@ def _read(file: IO[bytes] | gzip.GzipFile, name: str, limit: int) -> bytes:
 
 
 def _debian_data(path: Path) -> bytes:
-    """Return the archive of files in a Debian package: its member data.tar.*."""
+    """Return data.tar.*, the member of a Debian package that holds its files."""
     with path.open("rb") as file:
         if file.read(len(DEBIAN)) != DEBIAN:
-            raise ValueError(f"{path} is not a Debian package: it begins otherwise.")
+            raise ValueError(f"{path} is not a Debian package: wrong magic bytes.")
         while header := file.read(60):
             name, size = header[:16].decode("ascii").strip(), int(header[48:58])
             if name.rstrip("/") == "data.tar.zst":
-                raise ValueError(f"{path} is compressed by zstd, which Python can't read.")
+                raise ValueError(f"{path} is compressed with zstd, which is not supported.")
             if name.startswith("data.tar"):
                 return file.read(size)
             file.seek(size + size % 2, io.SEEK_CUR)
-    raise ValueError(f"{path} has no data.tar in it.")
+    raise ValueError(f"{path} contains no data.tar.")

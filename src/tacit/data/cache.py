@@ -1,4 +1,4 @@
-"""Decoded data on disk: fetched once, checked, and mapped into memory from then on."""
+"""Decoded datasets on disk: fetched once, verified, and memory-mapped from then on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TypeAlias
 from filelock import FileLock
 from torch import Tensor
 
-from tacit import _files
+from tacit._support import files
 from tacit.data.download import DownloadError, say
 from tacit.data.sources import Source
 
@@ -23,16 +23,16 @@ Decode: TypeAlias = Callable[[Sequence[Path]], Tensors]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a set of data is had.
+    """How a dataset is fetched, decoded and verified.
 
     Args:
-        name: Of the set.
-        about: What it is, in a few words.
-        megabytes: To be fetched.
-        sources: Where from, in the order in which they are tried, and how the files are decoded.
-        sha256: Of the decoded content, the same whatever the source; None where the archive has a
+        name: Name of the dataset.
+        about: Description in a few words.
+        megabytes: Size of the download.
+        sources: Sources in the order in which they are tried, each with the decoder of its files.
+        sha256: Digest of the decoded content, the same for all sources; None if the archive has a
             published digest instead.
-        archive: What the files that are fetched are called together, if they hold several sets.
+        archive: Name shared by the datasets that are decoded from the same downloaded files.
     """
 
     name: str
@@ -44,11 +44,11 @@ class Recipe:
 
 
 class DataMissingError(RuntimeError):
-    """Data are not on this machine and can't be fetched."""
+    """A dataset is not on this machine and can't be fetched."""
 
 
 def data_root(root: str | Path | None = None) -> Path:
-    """Return the folder of data: `root`, or $TACIT_DATA, or tacit in the user's cache."""
+    """Return the data folder: `root`, else $TACIT_DATA, else `tacit` in the user's cache."""
     if root is not None:
         return Path(root).expanduser()
     if os.environ.get("TACIT_DATA"):
@@ -57,41 +57,41 @@ def data_root(root: str | Path | None = None) -> Path:
 
 
 def data_path(recipe: Recipe, root: str | Path | None = None) -> Path:
-    """Return the file of a set's decoded content, there or not."""
+    """Return the path of a dataset's decoded content, whether it exists or not."""
     return data_root(root) / f"{recipe.name}.safetensors"
 
 
 def load(recipe: Recipe, root: str | Path | None = None) -> Tensors:
-    """Return a set's tensors, mapped into memory; fetched first if they aren't there.
+    """Return the memory-mapped tensors of a dataset, which is fetched first if necessary.
 
     Raises:
-        DataMissingError: If they can't be had.
+        DataMissingError: If the dataset can't be fetched.
         ValueError: If the file is damaged.
     """
     path = data_path(recipe, root)
     if not path.exists():
         fetch(recipe, root)
-    return _files.read(path, KEY, "tacit.data")[1]
+    return files.read(path, KEY, "tacit.data")[1]
 
 
 def fetch(recipe: Recipe, root: str | Path | None = None) -> Path:
-    """Fetch, decode and check a set, unless it is there; return the file of its content.
+    """Fetch, decode and verify a dataset unless it is cached; return the path of its content.
 
     Raises:
-        DataMissingError: If no source has it; says what could be done.
+        DataMissingError: If all sources fail; the message says how to fetch it by hand.
     """
     path = data_path(recipe, root)
     downloads = data_root(root) / "downloads" / (recipe.archive or recipe.name)
     downloads.mkdir(parents=True, exist_ok=True)
     failures = []
-    with FileLock(path.with_suffix(".lock")):  # another process may be at it
+    with FileLock(path.with_suffix(".lock")):  # another process may be fetching it
         for source, decode in recipe.sources:
             if path.exists():
                 break
             try:
                 say(f"{recipe.name}, {recipe.megabytes} MB: {source.command}")
                 tensors, digest = _decoded(recipe, source, decode, source.fetch(downloads))
-                _files.write(path, KEY, {"name": recipe.name, "sha256": digest}, tensors)
+                files.write(path, KEY, {"name": recipe.name, "sha256": digest}, tensors)
             except DownloadError as error:
                 failures.append(str(error))
     if not path.exists():
@@ -102,12 +102,13 @@ def fetch(recipe: Recipe, root: str | Path | None = None) -> Path:
 def _decoded(
     recipe: Recipe, source: Source, decode: Decode, files: Sequence[Path]
 ) -> tuple[Tensors, str]:
-    """Return the content of files, checked, and its digest; without it they are deleted.
+    """Decode and verify downloaded files; return their tensors and the digest.
 
-    Except where their own digest was right: then it isn't they that are wrong.
+    Files that can't be decoded or verified are deleted, unless their own digests were checked: then
+    the fault is not in the files.
 
     Raises:
-        DownloadError: If they haven't got it, whatever is wrong with them.
+        DownloadError: If decoding or verification fails, for whatever reason.
     """
     try:
         tensors = decode(files)
@@ -115,7 +116,7 @@ def _decoded(
         _check(recipe, digest)
     except ModuleNotFoundError:
         raise
-    except Exception as error:  # a damaged file can fail in any way: another source may be whole
+    except Exception as error:  # a damaged file can fail in any way; another source may be intact
         for file in () if source.checked else files:
             file.unlink(missing_ok=True)
         names = ", ".join(file.name for file in files)
@@ -124,15 +125,17 @@ def _decoded(
 
 
 def verify(recipe: Recipe, root: str | Path | None = None) -> None:
-    """Check that a set on disk has the content that it should have.
+    """Verify the content of a dataset on disk.
 
     Raises:
-        ValueError: If it has not, or is not there.
+        ValueError: If it is missing, or its content is not the expected one.
     """
     path = data_path(recipe, root)
     if not path.exists():
-        raise ValueError(f"{recipe.name} is not there; `tacit data fetch {recipe.name}` gets it.")
-    header, tensors = _files.read(path, KEY, "tacit.data")
+        raise ValueError(
+            f"{recipe.name} is not on this machine; run `tacit data fetch {recipe.name}`."
+        )
+    header, tensors = files.read(path, KEY, "tacit.data")
     found = content_digest(tensors)
     _check(recipe, found)
     if found != header["sha256"]:
@@ -140,7 +143,7 @@ def verify(recipe: Recipe, root: str | Path | None = None) -> None:
 
 
 def content_digest(tensors: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of tensors: their names, types, shapes and values."""
+    """Return the SHA-256 of tensors: their names, dtypes, shapes and values."""
     found = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].contiguous()
@@ -151,9 +154,7 @@ def content_digest(tensors: Mapping[str, Tensor]) -> str:
 
 def _check(recipe: Recipe, found: str) -> None:
     if recipe.sha256 is not None and found != recipe.sha256:
-        raise ValueError(
-            f"the content is not the expected one: SHA-256 {found} instead of {recipe.sha256}."
-        )
+        raise ValueError(f"wrong content: expected SHA-256 {recipe.sha256}, received {found}.")
 
 
 def _missing(recipe: Recipe, downloads: Path, failures: Sequence[str]) -> str:
@@ -161,6 +162,6 @@ def _missing(recipe: Recipe, downloads: Path, failures: Sequence[str]) -> str:
     reasons = "\n".join(f"  {failure}" for failure in failures)
     return (
         f"{recipe.name} is not on this machine and could not be fetched:\n{reasons}\n"
-        f"Where there is a network, `tacit data fetch {recipe.name}` gets it. Or run one of these, "
-        f"put what it gives into {downloads}, and try again:\n{commands}"
+        f"With network access, run `tacit data fetch {recipe.name}`. Or run one of these commands, "
+        f"put the downloaded files into {downloads}, and try again:\n{commands}"
     )

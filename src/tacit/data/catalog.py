@@ -1,4 +1,4 @@
-"""All sets of data that can be fetched, by name."""
+"""All datasets that can be fetched, by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CATALOG: dict[str, Recipe] = {
 
 
 def recipes(name: str) -> list[Recipe]:
-    """Return the recipe of a name; of a family of corrupted sets ("cifar10_c"), all of them."""
+    """Return the recipe of a dataset, or all recipes of a corrupted family ("cifar10_c")."""
     if name in CATALOG:
         return [CATALOG[name]]
     if name in FAMILIES:

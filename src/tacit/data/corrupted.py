@@ -1,4 +1,4 @@
-"""Corrupted test sets: made here, or the published files."""
+"""Corrupted test sets: generated here, or the published files."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _recipes(
     }
 
 
-# Digests of the archives: TensorFlow Datasets, url_checksums (sha256), and the Zenodo records.
+# Digests of the archives are from TensorFlow Datasets (url_checksums, sha256) and Zenodo (md5).
 MNIST_C = _recipes(
     "mnist_c",
     "mnist",
@@ -141,14 +141,14 @@ def mnist_c(
     root: str | Path | None = None,
     seed: int = 0,
 ) -> Images:
-    """Return MNIST's test set corrupted, one of 15 ways.
+    """Return MNIST's test set under one of 15 corruptions.
 
     Args:
-        name: Of the corruption, one of `tacit.data.CORRUPTIONS["mnist"]`.
-        severity: From 1 to 5; the published one if left out. The files have only that.
-        origin: "made": by `corrupt` from the test set; "files": as published.
-        root: Folder of data; $TACIT_DATA or the user's cache if left out.
-        seed: Of what is made.
+        name: Name of the corruption, one of `tacit.data.CORRUPTIONS["mnist"]`.
+        severity: From 1 to 5; by default the published severity, the only one in the files.
+        origin: "made": generated from the test set by `corrupt`; "files": as published.
+        root: Data folder; by default $TACIT_DATA or the user's cache.
+        seed: Random seed of generated corruptions.
     """
     return _corrupted("mnist", MNIST_C, mnist, name, severity, origin, root, seed)
 
@@ -161,14 +161,14 @@ def cifar10_c(
     root: str | Path | None = None,
     seed: int = 0,
 ) -> Images:
-    """Return CIFAR-10's test set corrupted, one of 15 ways.
+    """Return CIFAR-10's test set under one of 15 corruptions.
 
     Args:
-        name: Of the corruption, one of `tacit.data.CORRUPTIONS["cifar"]`.
+        name: Name of the corruption, one of `tacit.data.CORRUPTIONS["cifar"]`.
         severity: From 1 to 5.
-        origin: "made": by `corrupt` from the test set; "files": as published.
-        root: Folder of data; $TACIT_DATA or the user's cache if left out.
-        seed: Of what is made.
+        origin: "made": generated from the test set by `corrupt`; "files": as published.
+        root: Data folder; by default $TACIT_DATA or the user's cache.
+        seed: Random seed of generated corruptions.
     """
     return _corrupted("cifar", CIFAR10_C, cifar10, name, severity, origin, root, seed)
 
@@ -181,7 +181,7 @@ def cifar100_c(
     root: str | Path | None = None,
     seed: int = 0,
 ) -> Images:
-    """Return CIFAR-100's test set corrupted; arguments as for `cifar10_c`."""
+    """Return CIFAR-100's test set under a corruption; arguments as for `cifar10_c`."""
     return _corrupted("cifar", CIFAR100_C, cifar100, name, severity, origin, root, seed)
 
 
@@ -193,7 +193,7 @@ def tiny_imagenet_c(
     root: str | Path | None = None,
     seed: int = 0,
 ) -> Images:
-    """Return TinyImageNet's test set corrupted; arguments as for `cifar10_c`."""
+    """Return TinyImageNet's test set under a corruption; arguments as for `cifar10_c`."""
     return _corrupted(
         "tiny_imagenet", TINY_IMAGENET_C, tiny_imagenet, name, severity, origin, root, seed
     )
@@ -219,7 +219,7 @@ def _corrupted(
     tensors = load(recipes[name], root)
     if len(tensors["images"]) == 1:
         if severity is not None:
-            raise ValueError("severity: the files have one only; leave it out.")
+            raise ValueError("severity: the files have only one severity; omit the argument.")
         severity = 1
     if severity not in (1, 2, 3, 4, 5):
         raise ValueError(f"severity: expected 1 to 5, received {severity!r}.")

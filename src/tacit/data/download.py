@@ -1,4 +1,4 @@
-"""Files from the network: resumed where they broke off, checked, and there only when whole."""
+"""Downloads that are resumed if interrupted, verified, and visible only when complete."""
 
 from __future__ import annotations
 
@@ -17,30 +17,31 @@ from typing import Any
 from filelock import FileLock
 
 BLOCK = 1 << 20
-TIMEOUT = 30.0  # seconds without an answer
-TRIES = 5  # a connection that breaks off is taken up again
+TIMEOUT = 30.0  # seconds without a response
+TRIES = 5  # attempts, each of which resumes the one before
 
 
 class DownloadError(OSError):
-    """A file could not be had, or is not what it should be."""
+    """A file could not be downloaded, or has the wrong content."""
 
 
 def download(url: str, path: Path, digest: str | None = None) -> Path:
-    """Fetch a file, unless it is there already; return its path.
+    """Download a file unless it exists; return its path.
 
-    What was fetched before a break is kept beside it (.part) and not fetched again. The file gets
-    its name when it is whole and its digest right.
+    A partial download is kept next to it (.part) and resumed. The file gets its name once it is
+    complete and its digest correct.
 
     Args:
-        url: Where from.
-        path: Where to.
-        digest: Of the content: "sha256:..." or "md5:...".
+        url: URL of the file.
+        path: Path to save it to.
+        digest: Expected digest of the content, "sha256:..." or "md5:...".
 
     Raises:
-        DownloadError: If it can't be fetched, or the digest is another; then it is deleted.
+        DownloadError: If the download fails or the digest differs; a download with a wrong digest
+            is deleted.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path.with_name(f"{path.name}.lock")):  # another process may be at it
+    with FileLock(path.with_name(f"{path.name}.lock")):  # another process may be downloading it
         return _download(url, path, digest)
 
 
@@ -56,18 +57,18 @@ def _download(url: str, path: Path, digest: str | None) -> Path:
             _fetch(url, part)
             break
         except (OSError, HTTPException) as error:
-            # Go on only if something came this time: an unknown host stays unknown.
+            # Retry only after progress: an unknown host stays unknown.
             if not left or not part.exists() or part.stat().st_size <= before:
                 raise DownloadError(f"{url}: {error}") from error
     if digest is not None and file_digest(part, digest.partition(":")[0]) != digest:
         part.unlink()
-        raise DownloadError(f"{url}: its content is not the expected one ({digest}); deleted.")
+        raise DownloadError(f"{url}: wrong content, expected {digest}; deleted.")
     part.replace(path)
     return path
 
 
 def file_digest(path: Path, kind: str = "sha256") -> str:
-    """Return a file's digest with its kind in front, "sha256:..."."""
+    """Return a file's digest prefixed by its algorithm, "sha256:..."."""
     found = hashlib.new(kind, usedforsecurity=False)
     with path.open("rb") as file:
         while block := file.read(BLOCK):
@@ -77,12 +78,12 @@ def file_digest(path: Path, kind: str = "sha256") -> str:
 
 @cache
 def _digest_of(path: Path, changed: float, digest: str) -> str:
-    """Return a file's digest; an archive of 15 sets is read for each of them, but hashed once."""
+    """Return a file's digest; cached, as 15 datasets may share an archive."""
     return file_digest(path, digest.partition(":")[0])
 
 
 def _fetch(url: str, part: Path) -> None:
-    """Append to a file what it lacks of the content of a URL."""
+    """Download a URL into a file, resuming after the bytes that it already has."""
     done = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"User-Agent": "tacit"})
     if done:
@@ -90,11 +91,11 @@ def _fetch(url: str, part: Path) -> None:
     try:
         answer = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
-        if error.code == 416 and done:  # nothing lies beyond what we have
+        if error.code == 416 and done:  # empty range: the file is complete
             return
         raise
     with answer:
-        if done and answer.status != 206:  # the server sends all of it again
+        if done and answer.status != 206:  # no range support: the server sends the whole file
             done = 0
         length = answer.headers.get("Content-Length")
         total = None if length is None else done + int(length)
@@ -105,23 +106,23 @@ def _fetch(url: str, part: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
     if total is not None and part.stat().st_size != total:
-        raise DownloadError(f"broke off after {part.stat().st_size} of {total} bytes")
+        raise DownloadError(f"connection lost after {part.stat().st_size} of {total} bytes")
 
 
 def say(what: str) -> None:
-    """Say what is being done, where the output is a terminal."""
+    """Print a line to stderr if it is a terminal."""
     if sys.stderr.isatty():
         sys.stderr.write(f"{what}\n")
 
 
 @contextmanager
 def progress(what: str, total: int | None, done: int = 0) -> Iterator[Callable[[int], Any]]:
-    """Show how much of something is done, where the output is a terminal.
+    """Show a progress bar on stderr if it is a terminal; yield a function that advances it.
 
     Args:
-        what: Its name.
-        total: Bytes in all, if known.
-        done: Bytes that were there before.
+        what: Description of the bar.
+        total: Total number of bytes, if known.
+        done: Bytes already downloaded.
     """
     if not sys.stderr.isatty():
         yield lambda count: None

@@ -1,4 +1,4 @@
-"""The formats in which others have written their data, as tensors."""
+"""Decoders of published file formats into tensors."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from torch import Tensor
 
 
 def idx(content: bytes) -> Tensor:
-    """Return an array of bytes in the format of MNIST: sizes, then values.
+    """Return the array of an idx file of bytes, MNIST's format: sizes, then values.
 
     Args:
-        content: Of the file, not compressed.
+        content: Uncompressed content of the file.
     """
     if len(content) < 4 or content[:3] != b"\x00\x00\x08":
-        raise ValueError("not an idx file of bytes: it begins otherwise.")
+        raise ValueError("not an idx file of bytes: wrong magic bytes.")
     dimensions = content[3]
     shape = struct.unpack(f">{dimensions}I", content[4 : 4 + 4 * dimensions])
     values = np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions)
     if values.size != int(np.prod(shape)):
-        raise ValueError(f"an idx file with {values.size} values instead of {shape}.")
+        raise ValueError(f"damaged idx file: expected {shape} values, received {values.size}.")
     return torch.from_numpy(values.reshape(shape).copy())
 
 
@@ -35,9 +35,9 @@ def cifar_binary(content: bytes, labels: int) -> tuple[Tensor, Tensor]:
     """Return images (B, 3, 32, 32) and labels (B,) of CIFAR's binary format.
 
     Args:
-        content: Of the file.
-        labels: Bytes of labels in front of each image, the last of which is taken: 1 for CIFAR-10,
-            2 for CIFAR-100 (coarse, then fine).
+        content: Content of the file.
+        labels: Number of label bytes before each image, the last of which is returned: 1 for
+            CIFAR-10, 2 for CIFAR-100 (coarse, then fine).
     """
     row = labels + 3 * 32 * 32
     if not content or len(content) % row:
@@ -47,38 +47,38 @@ def cifar_binary(content: bytes, labels: int) -> tuple[Tensor, Tensor]:
 
 
 def picture(content: bytes) -> Tensor:
-    """Return a PNG or JPEG picture as (3, H, W), grey ones with three equal channels."""
+    """Return a PNG or JPEG image, (3, H, W); grey images get three equal channels."""
     image = _opened(content).convert("RGB")
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
 
 
 def picture_rows(content: bytes, height: int, width: int) -> Tensor:
-    """Return the images that are the rows of a large PNG, (B, 3, height, width).
+    """Return the images of a PNG file that holds one image per row, (B, 3, height, width).
 
     Args:
-        content: Of the file; each of its rows holds the pixels of one image, row by row.
-        height: Of an image.
-        width: Of an image.
+        content: Content of the file; each of its rows is a flattened image.
+        height: Height of an image.
+        width: Width of an image.
     """
     image = np.array(_opened(content).convert("RGB"))
     if image.shape[1] != height * width:
-        raise ValueError(f"rows of {image.shape[1]} pixels, not of {height} x {width}.")
+        raise ValueError(f"expected rows of {height} x {width} pixels, received {image.shape[1]}.")
     rows = torch.from_numpy(image).reshape(-1, height, width, 3)
     return rows.permute(0, 3, 1, 2).contiguous()
 
 
 def npy(content: bytes) -> Tensor:
-    """Return an array in NumPy's format; objects, which could run code, are refused."""
+    """Return the array of an npy file; pickled objects, which could run code, are refused."""
     return torch.from_numpy(np.load(io.BytesIO(content), allow_pickle=False))
 
 
 def numbers(content: bytes, separator: str | None = None, header: int = 0) -> Tensor:
-    """Return a table of numbers in a text file, (rows, columns), in double precision.
+    """Return the numeric table of a text file, (rows, columns), in float64.
 
     Args:
-        content: Of the file.
-        separator: Between columns; white space if left out.
-        header: Lines to leave out at the beginning.
+        content: Content of the file.
+        separator: Column separator; by default whitespace.
+        header: Number of header lines to skip.
     """
     lines = content.decode("utf-8").splitlines()[header:]
     rows = [[float(cell) for cell in line.split(separator)] for line in lines if line.strip()]
@@ -86,16 +86,16 @@ def numbers(content: bytes, separator: str | None = None, header: int = 0) -> Te
 
 
 def json_numbers(content: bytes) -> Tensor:
-    """Return a list of integers in a JSON file."""
+    """Return the list of integers of a JSON file."""
     return torch.tensor(json.loads(content), dtype=torch.long)
 
 
 def spreadsheet(content: bytes, sheet: str = "xl/worksheets/sheet1.xml") -> Tensor:
-    """Return the rows of numbers of an xlsx file, (rows, columns); rows with text are left out.
+    """Return the numeric rows of an xlsx file, (rows, columns); rows with text are skipped.
 
     Args:
-        content: Of the file.
-        sheet: Name of the sheet within it.
+        content: Content of the file.
+        sheet: Path of the sheet within the file.
     """
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         root = ElementTree.fromstring(archive.read(sheet))
@@ -113,6 +113,6 @@ def _opened(content: bytes) -> Any:
         from PIL import Image
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
-            "Pillow is needed to read pictures: pip install 'tacit-torch[data]'", name="PIL"
+            "Pillow is needed to read images: pip install 'tacit-torch[data]'", name="PIL"
         ) from None
     return Image.open(io.BytesIO(content))

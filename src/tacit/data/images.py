@@ -1,4 +1,4 @@
-"""Images in memory as bytes, normalised where they are used."""
+"""Images in memory as bytes, normalised on use."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from torch.utils.data import Dataset
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Images(Dataset[tuple[Tensor, Tensor]]):
-    """Images and their labels, kept as bytes: a quarter of the memory of floats.
+    """Images and their labels, stored as bytes: a quarter of the memory of float32.
 
-    `tacit.fit`, `predict` and `evaluate` take whole batches of bytes to the model's device and
-    normalise them there. As a Dataset it gives one normalised image and its label, for any other
-    loop.
+    `tacit.fit`, `predict` and `evaluate` move whole batches of bytes to the model's device and
+    normalise them there. For other training loops, it is a Dataset of normalised images and labels.
 
     Args:
-        pixels: (B, C, H, W), uint8, as tensor or array.
-        targets: Labels, (B,), the same.
-        mean: Of each channel, where pixels go from 0 to 1; subtracted.
-        std: Of each channel; divided by.
+        pixels: uint8 tensor or array, (B, C, H, W).
+        targets: Labels, tensor or array, (B,).
+        mean: Mean of each channel, for pixels in [0, 1]; subtracted from them.
+        std: Standard deviation of each channel; centred pixels are divided by it.
         class_names: Names of the classes.
 
     Examples:
@@ -50,13 +49,13 @@ class Images(Dataset[tuple[Tensor, Tensor]]):
             )
         if self.targets.shape != self.pixels.shape[:1]:
             raise ValueError(
-                f"Images: expected {len(self.pixels)} labels, received a shape of "
+                f"Images: expected labels of shape ({len(self.pixels)},), received "
                 f"{tuple(self.targets.shape)}."
             )
         for name, numbers in (("mean", self.mean), ("std", self.std)):
             if len(numbers) not in (1, self.pixels.shape[1]):
                 raise ValueError(
-                    f"Images({name}): expected 1 or {self.pixels.shape[1]} numbers, one for each "
+                    f"Images({name}): expected 1 or {self.pixels.shape[1]} values, one for each "
                     f"channel; received {len(numbers)}."
                 )
 
@@ -67,17 +66,17 @@ class Images(Dataset[tuple[Tensor, Tensor]]):
         return f"Images({len(self)} of {' x '.join(map(str, self.pixels.shape[1:]))})"
 
     def __getitem__(self, index: Any) -> Any:
-        """Return a normalised image and its label, or, for several, `Images` of them."""
+        """Return a normalised image and its label; for several indices, a subset as `Images`."""
         if isinstance(index, slice | list) or np.ndim(index):
             return replace(self, pixels=self.pixels[index], targets=self.targets[index])
         row = operator.index(index)
         return self.normalised(self.pixels[row]), self.targets[row]
 
     def normalised(self, pixels: Tensor | None = None) -> Tensor:
-        """Return bytes as numbers of about unit variance, on their device.
+        """Return normalised images in float32, on the device of the pixels.
 
         Args:
-            pixels: (..., C, H, W), uint8; the own ones if left out.
+            pixels: uint8, (..., C, H, W); by default all images of the dataset.
         """
         pixels = self.pixels if pixels is None else pixels
         shape = (-1, 1, 1)
@@ -87,5 +86,5 @@ class Images(Dataset[tuple[Tensor, Tensor]]):
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        """What `tacit.save` may keep with a model, so that others prepare their inputs alike."""
+        """Metadata for `tacit.save`, so that users of a model can normalise their inputs alike."""
         return {"scale": 1 / 255, "mean": list(self.mean), "std": list(self.std)}

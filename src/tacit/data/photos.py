@@ -1,4 +1,4 @@
-"""Patches of the two photographs that come with scikit-learn: inputs unlike any digit."""
+"""Patches of the two photographs that ship with scikit-learn: out-of-distribution for digits."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from torch import Tensor
 def photo_patches(count: int, size: int = 8) -> Tensor:
     """Return grey patches of photographs with values in [0, 1], (count, size * size).
 
-    The photographs are first made 8 times smaller, so that a patch shows something.
+    The photographs are first downsampled by a factor of 8, so that patches aren't nearly constant.
+
+    Args:
+        count: Number of patches.
+        size: Height and width of a patch.
 
     Raises:
         ModuleNotFoundError: If scikit-learn or Pillow is not installed.
+        ValueError: If there are fewer patches.
     """
     try:
         import PIL  # noqa: F401 - scikit-learn reads the photographs with it
@@ -29,6 +34,6 @@ def photo_patches(count: int, size: int = 8) -> Tensor:
         patches.append(torch.nn.functional.unfold(small, size, stride=2)[0].T)
     everything = torch.cat(patches)
     if count > len(everything):
-        raise ValueError(f"photo_patches: there are {len(everything)}, asked for {count}.")
+        raise ValueError(f"photo_patches: expected at most {len(everything)}, received {count}.")
     order = torch.randperm(len(everything), generator=torch.Generator().manual_seed(0))
     return everything[order[:count]]

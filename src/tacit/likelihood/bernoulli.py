@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tacit import _checks
-from tacit.likelihood.base import Likelihood, aligned
-from tacit.likelihood.temperature import Scope, check_scope, scaled_logits
-from tacit.predictive import Averaging, BinaryPredictive
+from tacit._support import checks
+from tacit.likelihood.base import aligned
+from tacit.likelihood.discrete import DiscreteLikelihood, Scope, check_scope, scaled_logits
+from tacit.likelihood.predictive import Averaging, BinaryPredictive
 
 
-class Bernoulli(Likelihood):
+class Bernoulli(DiscreteLikelihood):
     """One or several yes-or-no questions; the outputs are logits of yes.
 
     Outputs and targets have the same shape, (B,) or (B, D); one output per example may also be
@@ -27,13 +27,8 @@ class Bernoulli(Likelihood):
         tensor(0.6931)
     """
 
-    temperature: Tensor
-
     def __init__(self, *, averaging: Averaging = "log_probs") -> None:
-        super().__init__()
-        self.averaging: Averaging = averaging
-        self.scope: Scope = "logits"
-        self.register_buffer("temperature", torch.ones(()))
+        super().__init__(averaging)
 
     def loss(self, outputs: Tensor, targets: Tensor, *, samples: bool | None = None) -> Tensor:
         outputs, targets = aligned("Bernoulli", outputs, targets, event=0, samples=samples)
@@ -53,9 +48,14 @@ class Bernoulli(Likelihood):
         return BinaryPredictive(scaled, self.averaging)
 
     def set_temperature(self, temperature: float | Tensor, scope: Scope = "logits") -> None:
-        """Set the temperature of predictions."""
-        self.temperature.fill_(_checks.positive_number("temperature", float(temperature)))
+        self.temperature.fill_(checks.positive_number("temperature", float(temperature)))
         self.scope = check_scope(scope)
+
+    def as_classes(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        # Every yes-or-no question is an example with two classes; no has the logit 0.
+        outputs, targets = aligned("calibrate", outputs, targets, event=0, samples=True)
+        logits = torch.stack([torch.zeros_like(outputs), outputs], -1).flatten(1, -2)
+        return logits, targets.long().flatten()
 
     def extra_repr(self) -> str:
         return f"temperature={self.temperature.item():.4g}"

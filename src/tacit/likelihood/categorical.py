@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tacit import _checks
-from tacit.likelihood.base import Likelihood, aligned
-from tacit.likelihood.temperature import Scope, check_scope, scaled_logits
-from tacit.predictive import Averaging, ClassPredictive, check_labels
+from tacit._support import checks
+from tacit.likelihood.base import aligned
+from tacit.likelihood.discrete import DiscreteLikelihood, Scope, check_scope, scaled_logits
+from tacit.likelihood.predictive import Averaging, ClassPredictive, check_labels
 
 
-class Categorical(Likelihood):
+class Categorical(DiscreteLikelihood):
     """One of C classes; the outputs are logits, (..., C).
 
     The loss is the cross-entropy of targets (B,) or (B, 1) of classes from 0 to C - 1. A
@@ -37,7 +37,6 @@ class Categorical(Likelihood):
         ['dog']
     """
 
-    temperature: Tensor
     offset: Tensor
     class_weights: Tensor | None
 
@@ -49,7 +48,7 @@ class Categorical(Likelihood):
         label_smoothing: float = 0.0,
         averaging: Averaging = "log_probs",
     ) -> None:
-        super().__init__()
+        super().__init__(averaging)
         if not 0 <= label_smoothing < 1:
             raise ValueError(
                 "label_smoothing: expected a number from 0 to below 1, received "
@@ -57,13 +56,10 @@ class Categorical(Likelihood):
             )
         self.class_names = None if class_names is None else tuple(map(str, class_names))
         self.label_smoothing = float(label_smoothing)
-        self.averaging: Averaging = averaging
-        self.scope: Scope = "logits"
         weights = None
         if class_weights is not None:
             weights = torch.as_tensor(class_weights, dtype=torch.get_default_dtype())
         self.register_buffer("class_weights", weights)
-        self.register_buffer("temperature", torch.ones(()))
         self.register_buffer("offset", torch.zeros(()))
 
     def loss(self, outputs: Tensor, targets: Tensor, *, samples: bool | None = None) -> Tensor:
@@ -97,11 +93,14 @@ class Categorical(Likelihood):
         """
         numbers = torch.as_tensor(temperature).to(self.temperature)
         for number in numbers.flatten().tolist():
-            _checks.positive_number("temperature", number)
+            checks.positive_number("temperature", number)
         offsets = torch.as_tensor(offset).to(self.offset)
         if not offsets.isfinite().all():
             raise ValueError("offset: expected finite numbers.")
         self.temperature, self.scope, self.offset = numbers, check_scope(scope), offsets
+
+    def as_classes(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        return aligned("calibrate", outputs, targets, event=1, samples=True)
 
     def extra_repr(self) -> str:
         if self.temperature.ndim:

@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from tacit import _checks
+from tacit._support import checks
 from tacit.likelihood.base import Likelihood, aligned
-from tacit.predictive import RegressionPredictive
+from tacit.likelihood.predictive import RegressionPredictive
 
 
 class Gaussian(Likelihood):
@@ -35,7 +35,7 @@ class Gaussian(Likelihood):
 
     def __init__(self, scale: float = 1.0, *, learn: bool = True) -> None:
         super().__init__()
-        log_scale = torch.tensor(math.log(_checks.positive_number("Gaussian(scale)", scale)))
+        log_scale = torch.tensor(math.log(checks.positive_number("Gaussian(scale)", scale)))
         self.log_scale = nn.Parameter(log_scale, requires_grad=learn)
 
     @property

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tacit.likelihood.base import Likelihood, aligned
-from tacit.predictive import RegressionPredictive
+from tacit.likelihood.predictive import RegressionPredictive
 
 SMALLEST = 1e-4  # scale: keeps the likelihood bounded where the noise vanishes
 

@@ -1,15 +1,16 @@
 """The paper's method and its rivals behind one interface: change a word to change the method."""
 
-from tacit.methods.base import Method, Task
+from tacit.methods.base import Method
 from tacit.methods.deep_ensemble import DeepEnsemble
-from tacit.methods.files import load, save
 from tacit.methods.generalized_vi import GeneralizedVI
 from tacit.methods.implicit_bias_vi import ImplicitBiasVI
 from tacit.methods.laplace import Laplace
 from tacit.methods.mc_dropout import MCDropout
 from tacit.methods.mean_field_vi import MeanFieldVI
+from tacit.methods.saving import load, save
 from tacit.methods.standard import Standard
 from tacit.methods.swag import SWAG
+from tacit.methods.task import Task
 from tacit.methods.temperature_scaling import TemperatureScaling
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What every method is: settings, and a way from a network and data to a predictor."""
+"""What every method is: settings, and a way from a task to a predictor."""
 
 from __future__ import annotations
 
@@ -6,100 +6,18 @@ import copy
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
+from tacit._support import checks
+from tacit._support.memory import peak_memory
+from tacit.inference import Cost, Predictor
 from tacit.likelihood import Categorical, Likelihood
-from tacit.methods.kept import Kept
-from tacit.methods.memory import peak_memory
-from tacit.models.pretrained import Loaded
-from tacit.parametrization import Parametrization
-from tacit.predictor import Cost, Predictor
-from tacit.scaling import initialize
-from tacit.training import History, fit
-
-
-@dataclass(frozen=True)
-class Task:
-    """A network to train and data to train it on.
-
-    Args:
-        make_net: Makes a new network.
-        train: Data as `tacit.fit` takes them.
-        validation: The same, or None.
-        likelihood: What outputs mean.
-        parametrization: How weights start and learning rates scale; None leaves weights as made.
-        seed: Of everything random.
-        settings: Further arguments of `tacit.fit`: epochs, lr and others.
-        kept: Plain networks of this task that are trained already, if any are kept.
-    """
-
-    make_net: Callable[[], nn.Module]
-    train: Any
-    validation: Any
-    likelihood: Likelihood
-    parametrization: Parametrization | None
-    seed: int
-    settings: Mapping[str, Any]
-    kept: Kept | None = None
-
-    def net(self, member: int = 0) -> nn.Module:
-        """Return a new network, the same each time.
-
-        Args:
-            member: Of several, each with weights of its own.
-        """
-        with torch.random.fork_rng():
-            torch.manual_seed(self.seed * 1009 + member)
-            net = self.make_net()
-            if not isinstance(net, nn.Module):
-                raise TypeError(
-                    f"make_net: expected a function that makes a network; it returned {net!r:.80}."
-                )
-            if self.parametrization is not None:
-                initialize(net, self.parametrization, only=_not_pretrained(net))
-        return net
-
-    def fit(self, model: nn.Module, *, member: int = 0, **changes: Any) -> History:
-        """Train a model by `tacit.fit`.
-
-        Args:
-            model: A plain network, or a variational model with its likelihood.
-            member: Of several, each with an order of the data of its own.
-            **changes: Arguments of `tacit.fit` that are not those of the task.
-        """
-        arguments = {**self.settings, "seed": self.seed * 1009 + member, **changes}
-        # After each epoch only where something looks at it: for small networks it takes long.
-        watched = self.settings.get("early_stopping") or self.settings.get("callbacks")
-        validation = self.validation if watched else None
-        if getattr(model, "likelihood", None) is None:
-            arguments |= {"likelihood": self.likelihood, "parametrization": self.parametrization}
-        return fit(model, self.train, validation, **arguments)
-
-    def trained(self, member: int = 0) -> nn.Module:
-        """Return a plain network that is trained: where several methods begin.
-
-        Args:
-            member: Of several, each with weights and an order of the data of its own.
-        """
-        net = self.net(member)
-        if self.kept is None:
-            self.fit(net, member=member)
-        elif not self.kept.load(net, member):
-            self.kept.save(net, member, sum(self.fit(net, member=member)["seconds"]))
-        return net
-
-
-def _not_pretrained(net: nn.Module) -> list[str] | None:
-    """Return the parameters to draw, those that came from no file; None for all."""
-    loaded = getattr(net, "loaded", None)  # of the networks in `tacit.models`
-    if not isinstance(loaded, Loaded):
-        return None
-    return [name for name, _ in net.named_parameters() if name in loaded.kept]
+from tacit.methods.task import Task
+from tacit.scaling import Parametrization
 
 
 class Method(ABC):
@@ -155,8 +73,9 @@ class Method(ABC):
             torch.manual_seed(task.seed)
             predictor = self.learn(task)
         seconds, most = time.perf_counter() - start, peak()
-        if task.kept is not None and task.kept.spared:
-            seconds, most = seconds + task.kept.spared, math.nan  # as if it had trained them all
+        if task.networks is not None and task.networks.seconds_saved:
+            # Report the cost of training all networks; their memory is not known.
+            seconds, most = seconds + task.networks.seconds_saved, math.nan
         kept = sum(t.numel() for t in predictor.state_dict().values())
         predictor.cost = Cost(kept, seconds, most)
         return predictor.eval()
@@ -169,3 +88,10 @@ class Method(ABC):
     @abstractmethod
     def learn(self, task: Task) -> Predictor:
         """Train on a task, and return what predicts."""
+
+
+def check_counts(method: Method, *names: str) -> None:
+    """Raise an error unless these settings of a method are positive integers, or None."""
+    for name in names:
+        if getattr(method, name) is not None:
+            checks.positive_integer(f"{type(method).__name__}({name})", getattr(method, name))

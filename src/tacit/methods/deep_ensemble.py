@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tacit import _checks
-from tacit.likelihood import Bernoulli, Categorical
-from tacit.methods.base import Method, Task
-from tacit.methods.predictors import Members
+from tacit._support import checks
+from tacit.likelihood import DiscreteLikelihood
+from tacit.methods.base import Method
+from tacit.methods.learned import Members
+from tacit.methods.task import Task
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class DeepEnsemble(Method):
     members: int = 5
 
     def __post_init__(self) -> None:
-        _checks.positive_integer("DeepEnsemble(members)", self.members)
+        checks.positive_integer("DeepEnsemble(members)", self.members)
 
     def learn(self, task: Task) -> Members:
         if task.net(0) is task.net(1):
@@ -31,6 +32,6 @@ class DeepEnsemble(Method):
                 "make_net: it returned the same network twice; make a new one each time."
             )
         nets = [task.trained(i) for i in range(self.members)]
-        if isinstance(task.likelihood, Categorical | Bernoulli):
+        if isinstance(task.likelihood, DiscreteLikelihood):
             task.likelihood.averaging = "probs"
         return Members(nets, task.likelihood)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tacit import _checks
-from tacit.methods.base import Method, Task
-from tacit.methods.predictors import Sampled
-from tacit.objective import GVI
-from tacit.selection import Where
-from tacit.variational import variational
+from tacit._support import checks
+from tacit.methods.base import Method, check_counts
+from tacit.methods.learned import Sampled
+from tacit.methods.task import Task
+from tacit.training.objective import GVI
+from tacit.weights import Where
 
 
 @dataclass(frozen=True)
@@ -33,16 +33,11 @@ class GeneralizedVI(Method):
     draws: int | None = None
 
     def __post_init__(self) -> None:
-        _checks.positive_number("GeneralizedVI(strength)", self.strength)
-        for name in ("rank", "samples", "draws"):
-            if getattr(self, name) is not None:
-                _checks.positive_integer(f"GeneralizedVI({name})", getattr(self, name))
+        checks.positive_number("GeneralizedVI(strength)", self.strength)
+        check_counts(self, "rank", "samples", "draws")
 
     def learn(self, task: Task) -> Sampled:
-        model = variational(
-            task.net(), self.where, rank=self.rank, likelihood=task.likelihood,
-            parametrization=task.parametrization,
-        )  # fmt: skip
+        model = task.variational(self.where, self.rank)
         objective = GVI(model.prior(), self.strength)
         task.fit(model, samples=self.samples, draws=self.draws, objective=objective)
         return Sampled(model)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tacit import _checks
-from tacit.calibration import calibrate
-from tacit.likelihood import Bernoulli, Categorical
-from tacit.methods.base import Method, Task
-from tacit.methods.predictors import Sampled
-from tacit.selection import Where
-from tacit.variational import variational
+from tacit.inference.calibration import calibrate
+from tacit.likelihood import DiscreteLikelihood
+from tacit.methods.base import Method, check_counts
+from tacit.methods.learned import Sampled
+from tacit.methods.task import Task
+from tacit.weights import Where
 
 
 @dataclass(frozen=True)
@@ -36,18 +35,13 @@ class ImplicitBiasVI(Method):
     calibrated: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("rank", "samples", "draws"):
-            if getattr(self, name) is not None:
-                _checks.positive_integer(f"ImplicitBiasVI({name})", getattr(self, name))
+        check_counts(self, "rank", "samples", "draws")
 
     def learn(self, task: Task) -> Sampled:
-        model = variational(
-            task.net(), self.where, rank=self.rank, likelihood=task.likelihood,
-            parametrization=task.parametrization,
-        )  # fmt: skip
+        model = task.variational(self.where, self.rank)
         task.fit(model, samples=self.samples, draws=self.draws)
         predictor = Sampled(model)
-        tunable = isinstance(task.likelihood, Categorical | Bernoulli)
+        tunable = isinstance(task.likelihood, DiscreteLikelihood)
         if self.calibrated and tunable and task.validation is not None:
             calibrate(predictor, task.validation)
         return predictor

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tacit.batches import Batches
-from tacit.likelihood import Bernoulli, Categorical, Gaussian, Likelihood
-from tacit.methods.base import Method, Task
-from tacit.predictor import Predictor, tensor_of
-from tacit.saving import describe_network
+from tacit.data.batches import Batches
+from tacit.inference.functions import Predictor, tensor_of
+from tacit.inference.headers import describe_network
+from tacit.likelihood import Bernoulli, Categorical, DiscreteLikelihood, Gaussian, Likelihood
+from tacit.methods.base import Method
+from tacit.methods.task import Task
 
 PRECISIONS = torch.logspace(-4, 6, 41, dtype=torch.float64)  # of the prior, to choose from
 
@@ -53,7 +54,7 @@ class Laplace(Method):
     def learn(self, task: Task) -> LastLayer:
         net = task.trained().eval()
         size = task.settings.get("batch_size", 128)
-        if isinstance(task.likelihood, Categorical | Bernoulli):
+        if isinstance(task.likelihood, DiscreteLikelihood):
             task.likelihood.averaging = "probs"
         predictor = LastLayer(net, task.likelihood, probit=self.predictive == "probit")
         data = Batches("train", task.train, size)
@@ -91,7 +92,7 @@ class LastLayer(Predictor):
     def __init__(self, net: nn.Module, likelihood: Likelihood, *, probit: bool = True) -> None:
         super().__init__(likelihood)
         self.net = net
-        self.probit = probit and isinstance(likelihood, Categorical | Bernoulli)
+        self.probit = probit and isinstance(likelihood, DiscreteLikelihood)
         self.last = last_linear(net)
         layer = self.last_layer
         inputs = layer.in_features + (layer.bias is not None)

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from tacit._names import join
-from tacit.likelihood import Bernoulli, Categorical, Likelihood
-from tacit.methods.base import Method, Task
-from tacit.predictor import Predictor, tensor_of
-from tacit.saving import describe_network
+from tacit._support.names import join
+from tacit.inference.functions import Predictor, tensor_of
+from tacit.inference.headers import describe_network
+from tacit.likelihood import DiscreteLikelihood, Likelihood
+from tacit.methods.base import Method
+from tacit.methods.task import Task
 
 Layer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 
@@ -43,7 +44,7 @@ class MCDropout(Method):
         predictor = Dropped(net, task.likelihood, self.rate)
         with predictor.dropping():
             task.fit(net)
-        if isinstance(task.likelihood, Categorical | Bernoulli):
+        if isinstance(task.likelihood, DiscreteLikelihood):
             task.likelihood.averaging = "probs"
         return predictor
 

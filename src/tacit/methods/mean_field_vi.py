@@ -6,14 +6,15 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tacit import _checks
-from tacit.covariance import PositiveDiagonal
-from tacit.distribution import Prior
-from tacit.likelihood import Bernoulli, Categorical
-from tacit.methods.base import Method, Task
-from tacit.methods.predictors import Sampled
-from tacit.objective import ELBO
-from tacit.variational import Variational, variational
+from tacit._support import checks
+from tacit.calling import Variational
+from tacit.likelihood import DiscreteLikelihood
+from tacit.methods.base import Method, check_counts
+from tacit.methods.learned import Sampled
+from tacit.methods.task import Task
+from tacit.training.objective import ELBO
+from tacit.weights.covariance import PositiveDiagonal
+from tacit.weights.prior import Prior
 
 
 @dataclass(frozen=True)
@@ -38,20 +39,16 @@ class MeanFieldVI(Method):
     weight: float | None = None
 
     def __post_init__(self) -> None:
-        _checks.positive_integer("MeanFieldVI(samples)", self.samples)
-        _checks.positive_integer("MeanFieldVI(draws)", self.draws)
-        _checks.positive_number("MeanFieldVI(scale)", self.scale)
+        check_counts(self, "samples", "draws")
+        checks.positive_number("MeanFieldVI(scale)", self.scale)
 
     def learn(self, task: Task) -> Sampled:
-        model = variational(
-            task.net(), {"*": PositiveDiagonal(self.scale)}, likelihood=task.likelihood,
-            parametrization=task.parametrization,
-        )  # fmt: skip
+        model = task.variational({"*": PositiveDiagonal(self.scale)})
         prior = unit_prior(model)
         weights = sum(d.dense_mean().numel() for d in prior.distributions.values())
         objective = ELBO(prior, 1 / weights if self.weight is None else self.weight)
         task.fit(model, samples=self.samples, draws=self.draws, objective=objective)
-        if isinstance(task.likelihood, Categorical | Bernoulli):
+        if isinstance(task.likelihood, DiscreteLikelihood):
             task.likelihood.averaging = "logits"
         return Sampled(model)
 

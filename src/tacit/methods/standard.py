@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tacit.methods.base import Method, Task
-from tacit.methods.predictors import Plain
+from tacit.methods.base import Method
+from tacit.methods.learned import Plain
+from tacit.methods.task import Task
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from tacit import _checks
-from tacit.batches import Batches
-from tacit.functional import tracked_statistics
-from tacit.likelihood import Bernoulli, Categorical, Likelihood
-from tacit.methods.base import Method, Task
-from tacit.predictor import Predictor, tensor_of
-from tacit.saving import describe_network
+from tacit._support import checks
+from tacit.calling.caller import tracked_statistics
+from tacit.data.batches import Batches
+from tacit.inference.functions import Predictor, tensor_of
+from tacit.inference.headers import describe_network
+from tacit.likelihood import DiscreteLikelihood, Likelihood
+from tacit.methods.base import Method
+from tacit.methods.task import Task
 
 BATCHES = 50  # to recompute the statistics of norm layers with
 
@@ -42,8 +43,8 @@ class SWAG(Method):
     samples: int = 32
 
     def __post_init__(self) -> None:
-        _checks.positive_integer("SWAG(rank)", self.rank)
-        _checks.positive_number("SWAG(scale)", self.scale)
+        checks.positive_integer("SWAG(rank)", self.rank)
+        checks.positive_number("SWAG(scale)", self.scale)
 
     def learn(self, task: Task) -> Path:
         net = task.net()
@@ -55,7 +56,7 @@ class SWAG(Method):
                 seen.append(flat(net).clone())
 
         task.fit(net, callbacks=[*task.settings.get("callbacks", ()), note])
-        if isinstance(task.likelihood, Categorical | Bernoulli):
+        if isinstance(task.likelihood, DiscreteLikelihood):
             task.likelihood.averaging = "probs"
         stacked = torch.stack(seen)
         mean = stacked.mean(0)

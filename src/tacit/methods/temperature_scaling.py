@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tacit.calibration import calibrate
-from tacit.methods.base import Method, Task
-from tacit.methods.predictors import Plain
+from tacit.inference.calibration import calibrate
+from tacit.methods.base import Method
+from tacit.methods.learned import Plain
+from tacit.methods.task import Task
 
 
 @dataclass(frozen=True)

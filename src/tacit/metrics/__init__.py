@@ -1,4 +1,4 @@
-"""How good predictions are."""
+"""Metrics of classification, calibration, detection, rejection and regression."""
 
 from tacit.metrics.calibration import Bins, calibration_error, reliability
 from tacit.metrics.classification import (

@@ -1,4 +1,4 @@
-"""How far confidence is from accuracy, in bins."""
+"""Binned calibration: confidence against accuracy."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tacit import _checks
+from tacit._support import checks
 
 
 class Bins(NamedTuple):
-    """Examples in bins of confidence.
+    """Statistics of examples binned by confidence, each of shape (bins,).
 
     Args:
-        size: Examples in each bin.
-        confidence: Their mean confidence; NaN in an empty bin.
-        accuracy: The share of right ones; NaN in an empty bin.
+        size: Number of examples in each bin.
+        confidence: Mean confidence in each bin; NaN if it is empty.
+        accuracy: Accuracy in each bin; NaN if it is empty.
     """
 
     size: Tensor
@@ -27,14 +27,14 @@ class Bins(NamedTuple):
 def reliability(
     confidence: Tensor, correct: Tensor, bins: int = 15, *, adaptive: bool = False
 ) -> Bins:
-    """Return how confident and how often right the examples of each bin of confidence are.
+    """Return size, mean confidence and accuracy of each confidence bin: a reliability diagram.
 
     Args:
         confidence: Probabilities of the predicted classes, (B,).
-        correct: Whether they were right, (B,).
+        correct: Whether each prediction was correct, (B,).
         bins: Number of bins.
-        adaptive: Whether bins have as many examples each (up to one), in order of confidence,
-            instead of the same width (low, high] in (0, 1].
+        adaptive: Whether bins have equal numbers of examples (up to one), in order of confidence,
+            instead of equal widths, (low, high] in (0, 1].
 
     Examples:
         >>> import torch
@@ -46,7 +46,7 @@ def reliability(
     where = bin_of(confidence, bins)
     if adaptive:
         order = confidence.argsort()
-        # Ties have no order: each of them is right as often as they are together.
+        # Ties have no order, so each example gets the mean accuracy of its tie.
         confidence, correct = confidence[order], tied_mean(confidence[order], correct[order])
         where = torch.arange(len(order)) * bins // len(order)
     sums = confidence.new_zeros(3, bins)
@@ -58,9 +58,9 @@ def reliability(
 def calibration_error(
     confidence: Tensor, correct: Tensor, bins: int = 15, *, adaptive: bool = False
 ) -> float:
-    """Return the expected calibration error from confidences and whether they were right.
+    """Return the expected calibration error of confidences.
 
-    The mean over examples of |accuracy - mean confidence| of their bin; arguments as for
+    It is the mean over examples of |accuracy - mean confidence| of their bin. Arguments as for
     `reliability`.
     """
     found = reliability(confidence, correct, bins, adaptive=adaptive)
@@ -70,10 +70,10 @@ def calibration_error(
 
 
 def check_confidences(confidence: Tensor, correct: Tensor) -> None:
-    """Raise an error unless there are confidences, and for each whether it was right."""
+    """Raise ValueError unless both are non-empty vectors of one length and no confidence is NaN."""
     if confidence.ndim != 1 or confidence.shape != correct.shape or not len(confidence):
         raise ValueError(
-            "expected confidences and whether they were right, both of shape (B,); received "
+            "expected non-empty confidence and correct, both of shape (B,); received "
             f"{tuple(confidence.shape)} and {tuple(correct.shape)}."
         )
     if confidence.isnan().any():
@@ -81,18 +81,18 @@ def check_confidences(confidence: Tensor, correct: Tensor) -> None:
 
 
 def bin_of(probs: Tensor, bins: int) -> Tensor:
-    """Return the number of the bin (low, high] of each probability; 0 is in the first."""
-    _checks.positive_integer("bins", bins)
+    """Return the index of the bin (low, high] of each probability; 0 is in the first bin."""
+    checks.positive_integer("bins", bins)
     edges = torch.arange(1, bins, device=probs.device).to(probs) / bins
     return torch.bucketize(probs, edges)
 
 
 def tied_mean(ordered: Tensor, values: Tensor) -> Tensor:
-    """Return values with those that belong to equal scores replaced by their mean.
+    """Return values with those of tied scores replaced by their mean, (B,).
 
     Args:
-        ordered: Scores in order, (B,).
-        values: What belongs to them, (B,).
+        ordered: Sorted scores, (B,).
+        values: One value for each score, (B,).
     """
     _, group, sizes = ordered.unique_consecutive(return_inverse=True, return_counts=True)
     means: Tensor = values.new_zeros(len(sizes)).index_add_(0, group, values) / sizes

@@ -1,11 +1,11 @@
-"""How good predicted probabilities of classes are."""
+"""Metrics of predicted class probabilities."""
 
 from __future__ import annotations
 
 from torch import Tensor
 from torch.nn import functional as F
 
-from tacit import _checks
+from tacit._support import checks
 from tacit.metrics.calibration import bin_of, calibration_error
 
 
@@ -13,9 +13,9 @@ def accuracy(log_probs: Tensor, labels: Tensor, k: int = 1) -> float:
     """Return the share of examples whose label is among the k most probable classes.
 
     Args:
-        log_probs: Log-probabilities of shape (B, C); logits do as well.
-        labels: Classes of shape (B,).
-        k: How many classes; of classes with the same probability the first come first.
+        log_probs: Log-probabilities of shape (B, C), or logits.
+        labels: Class indices of shape (B,).
+        k: Number of classes that count as predicted; ties go to the lower class index.
 
     Examples:
         >>> import torch
@@ -23,8 +23,8 @@ def accuracy(log_probs: Tensor, labels: Tensor, k: int = 1) -> float:
         0.5
     """
     _check(log_probs, labels)
-    if _checks.positive_integer("k", k) > log_probs.shape[-1]:
-        raise ValueError(f"k: there are {log_probs.shape[-1]} classes, received {k}.")
+    if checks.positive_integer("k", k) > log_probs.shape[-1]:
+        raise ValueError(f"k: expected at most {log_probs.shape[-1]} classes, received {k}.")
     return among_first(log_probs, labels, k).mean().item()
 
 
@@ -40,7 +40,7 @@ def nll(log_probs: Tensor, labels: Tensor) -> float:
 
     Args:
         log_probs: Log-probabilities of shape (B, C).
-        labels: Classes of shape (B,).
+        labels: Class indices of shape (B,).
 
     Examples:
         >>> import torch
@@ -53,16 +53,16 @@ def nll(log_probs: Tensor, labels: Tensor) -> float:
 
 
 def ece(log_probs: Tensor, labels: Tensor, bins: int = 15, *, adaptive: bool = False) -> float:
-    """Return the expected calibration error: how far confidence is from accuracy.
+    """Return the expected calibration error: the mean gap between confidence and accuracy.
 
     The confidences of the predicted classes are sorted into bins. The error is the mean over
     examples of |accuracy - mean confidence| of their bin.
 
     Args:
         log_probs: Log-probabilities of shape (B, C).
-        labels: Classes of shape (B,).
+        labels: Class indices of shape (B,).
         bins: Number of bins.
-        adaptive: Whether bins have as many examples each, instead of the same width (low, high]
+        adaptive: Whether bins have equal numbers of examples, instead of equal widths, (low, high]
             in (0, 1].
 
     Examples:
@@ -78,14 +78,14 @@ def ece(log_probs: Tensor, labels: Tensor, bins: int = 15, *, adaptive: bool = F
 
 
 def classwise_ece(log_probs: Tensor, labels: Tensor, bins: int = 15) -> float:
-    """Return the calibration error of every class's probability, not of the predicted one only.
+    """Return the mean over classes of the calibration error of their probabilities.
 
-    For each class, its probabilities are sorted into equal bins (low, high], the first with 0, and
-    compared with how often it was that class; the mean over classes (Kull et al., 2019).
+    The probabilities of each class, predicted or not, are sorted into bins (low, high] of equal
+    width, the first including 0, and compared with the frequency of the class (Kull et al., 2019).
 
     Args:
         log_probs: Log-probabilities of shape (B, C).
-        labels: Classes of shape (B,).
+        labels: Class indices of shape (B,).
         bins: Number of bins.
 
     Examples:
@@ -100,7 +100,7 @@ def classwise_ece(log_probs: Tensor, labels: Tensor, bins: int = 15) -> float:
 def classwise_gaps(log_probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
     """Return the sum over examples of occurrence minus probability, by class and bin, (C, bins).
 
-    Sums of parts of the data add up to that of the whole.
+    The sums over parts of the data add up to the sum over all of it.
     """
     _check(log_probs, labels)
     _check_normalised(log_probs)
@@ -111,11 +111,11 @@ def classwise_gaps(log_probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
 
 
 def brier(log_probs: Tensor, labels: Tensor) -> float:
-    """Return the mean squared distance of probabilities to the true class, from 0 to 2.
+    """Return the Brier score: the mean squared distance to the one-hot label, from 0 to 2.
 
     Args:
         log_probs: Log-probabilities of shape (B, C).
-        labels: Classes of shape (B,).
+        labels: Class indices of shape (B,).
 
     Examples:
         >>> import torch
@@ -129,7 +129,7 @@ def brier(log_probs: Tensor, labels: Tensor) -> float:
 
 
 def _check(log_probs: Tensor, labels: Tensor) -> None:
-    # Comparing (B,) with (B, 1) would silently compare every pair of examples.
+    # Labels of shape (B, 1) would silently broadcast to every pair of examples.
     if log_probs.ndim != 2 or labels.shape != log_probs.shape[:1] or not len(labels):
         raise ValueError(
             "expected log-probabilities of shape (B, C) and labels of shape (B,), received "
@@ -145,6 +145,6 @@ def _check(log_probs: Tensor, labels: Tensor) -> None:
 
 
 def _check_normalised(log_probs: Tensor) -> None:
-    # Half precision has errors of some percent.
+    # The tolerance of 5 % allows for half precision.
     if log_probs.cpu().double().logsumexp(-1).abs().max() > 5e-2:
         raise ValueError("expected log-probabilities: apply log_softmax to logits first.")

@@ -1,4 +1,4 @@
-"""Telling two kinds of inputs apart by a score, for instance known and foreign ones."""
+"""Detection by a score, for instance of out-of-distribution inputs by their entropy."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from torch import Tensor
 
 
 def auroc(negative: Tensor, positive: Tensor) -> float:
-    """Return how well a score tells two sets apart: the area under the ROC curve.
+    """Return the area under the ROC curve.
 
-    The probability that a positive example has a larger score than a negative one, ties counted
-    half. 0.5 is chance, 1 is perfect.
+    It is the probability that a positive example has a larger score than a negative one, with ties
+    counted as one half. 0.5 is chance, 1 is perfect.
 
     Args:
-        negative: Scores of shape (A,), for instance entropies of known inputs.
-        positive: Scores of shape (B,), for instance entropies of foreign inputs.
+        negative: Scores of shape (A,), for instance entropies of in-distribution inputs.
+        positive: Scores of shape (B,), for instance entropies of out-of-distribution inputs.
 
     Examples:
         >>> import torch
@@ -30,14 +30,14 @@ def auroc(negative: Tensor, positive: Tensor) -> float:
 
 
 def fpr95(negative: Tensor, positive: Tensor) -> float:
-    """Return the share of false alarms where 95 % of the positive examples are found.
+    """Return the false positive rate at a true positive rate of 95 %.
 
     The threshold is the largest score that at least 95 % of the positive examples reach. 0 is
     perfect.
 
     Args:
-        negative: Scores of shape (A,), for instance entropies of known inputs.
-        positive: Scores of shape (B,), for instance entropies of foreign inputs.
+        negative: Scores of shape (A,), for instance entropies of in-distribution inputs.
+        positive: Scores of shape (B,), for instance entropies of out-of-distribution inputs.
 
     Examples:
         >>> import torch
@@ -47,14 +47,14 @@ def fpr95(negative: Tensor, positive: Tensor) -> float:
     _check("fpr95", negative, positive)
     negative, positive = negative.cpu().double(), positive.cpu().double()
     ordered = positive.sort(descending=True).values
-    needed = -(-95 * len(ordered) // 100)  # rounded up, without errors of floating point
+    needed = -(-95 * len(ordered) // 100)  # ceiling in integer arithmetic, which is exact
     return (negative >= ordered[needed - 1]).double().mean().item()
 
 
 def _check(name: str, negative: Tensor, positive: Tensor) -> None:
     if negative.ndim != 1 or positive.ndim != 1 or not len(negative) or not len(positive):
         raise ValueError(
-            f"{name}: expected two vectors of scores, received shapes "
+            f"{name}: expected two non-empty vectors of scores, received shapes "
             f"{tuple(negative.shape)} and {tuple(positive.shape)}."
         )
     if negative.isnan().any() or positive.isnan().any():

@@ -1,4 +1,4 @@
-"""How good predicted numbers and intervals are."""
+"""Metrics of point predictions and prediction intervals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 def rmse(mean: Tensor, targets: Tensor) -> float:
-    """Return the root of the mean squared error.
+    """Return the root mean squared error.
 
     Examples:
         >>> import torch
@@ -18,7 +18,7 @@ def rmse(mean: Tensor, targets: Tensor) -> float:
 
 
 def coverage(low: Tensor, high: Tensor, targets: Tensor) -> float:
-    """Return the share of targets within their interval, ends included.
+    """Return the share of targets within their intervals, endpoints included.
 
     Examples:
         >>> import torch
@@ -33,14 +33,14 @@ def coverage(low: Tensor, high: Tensor, targets: Tensor) -> float:
 def interval_score(low: Tensor, high: Tensor, targets: Tensor, level: float = 0.9) -> Tensor:
     """Return the interval score of each target: smaller is better.
 
-    The width of the interval, plus 2 / (1 - level) times how far the target lies outside. Its mean
-    is smallest for the true quantiles (Gneiting and Raftery, 2007).
+    The score is the width of the interval plus 2 / (1 - level) times the distance of the target to
+    it. Its mean is smallest for the true quantiles (Gneiting and Raftery, 2007).
 
     Args:
-        low: Lower ends.
-        high: Upper ends.
-        targets: What was observed.
-        level: Probability that the intervals should hold.
+        low: Lower endpoints.
+        high: Upper endpoints, of the same shape.
+        targets: Observed values, of the same shape.
+        level: Nominal coverage of the intervals, between 0 and 1.
 
     Examples:
         >>> import torch
@@ -56,7 +56,7 @@ def interval_score(low: Tensor, high: Tensor, targets: Tensor, level: float = 0.
 
 
 def _check(predicted: Tensor, targets: Tensor) -> None:
-    # Comparing (B,) with (B, 1) would silently compare every pair of examples.
+    # (B,) and (B, 1) would silently broadcast to every pair of examples.
     if predicted.shape != targets.shape or not targets.numel():
         raise ValueError(
             "expected predictions and targets of the same shape, received "

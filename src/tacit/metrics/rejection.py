@@ -1,4 +1,4 @@
-"""Leaving uncertain cases to somebody else: what that buys."""
+"""Selective prediction: accuracy when the least confident examples are rejected."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tacit.metrics.calibration import check_confidences, tied_mean
 def selective_accuracy(confidence: Tensor, correct: Tensor) -> Tensor:
     """Return the accuracy on the k most confident examples, for k = 1 to B, (B,).
 
-    Examples of the same confidence have no order: what is expected from a random one is returned.
+    Ties have no order; the result is the expectation over a random one.
 
     Args:
-        confidence: Any score that is larger for what is kept longer, (B,).
-        correct: Whether predictions were right, (B,).
+        confidence: Any score by which examples are kept, largest first, (B,).
+        correct: Whether each prediction was correct, (B,).
 
     Examples:
         >>> import torch
@@ -29,13 +29,13 @@ def selective_accuracy(confidence: Tensor, correct: Tensor) -> Tensor:
 
 
 def aurc(confidence: Tensor, correct: Tensor) -> float:
-    """Return the area under the risk-coverage curve: the mean error over all numbers kept.
+    """Return the area under the risk-coverage curve: the error rate averaged over all coverages.
 
-    0 is perfect; a confidence that says nothing gives the error rate (Geifman and El-Yaniv, 2017).
+    0 is perfect; an uninformative confidence gives the error rate (Geifman and El-Yaniv, 2017).
 
     Args:
-        confidence: Any score that is larger for what is kept longer, (B,).
-        correct: Whether predictions were right, (B,).
+        confidence: Any score by which examples are kept, largest first, (B,).
+        correct: Whether each prediction was correct, (B,).
 
     Examples:
         >>> import torch

@@ -1,4 +1,4 @@
-"""Metrics of data that come in pieces, in one process or in several."""
+"""Metrics accumulated over batches, in one process or several."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def data_frame(columns: Mapping[str, Any]) -> Any:
 
 
 class Metrics(dict[str, float]):
-    """Numbers by name, which print as a table.
+    """Metrics by name, printed as a table.
 
     Examples:
         >>> Metrics(accuracy=0.98, nll=0.071)
@@ -38,10 +38,10 @@ class Metrics(dict[str, float]):
         return "\n".join(f"{name:{width}}  {value:.4f}" for name, value in self.items())
 
     def __missing__(self, name: str) -> float:
-        raise KeyError(f"there is no {name!r}; there are {', '.join(self)}")
+        raise KeyError(f"no metric {name!r}; available: {', '.join(self)}")
 
     def to_frame(self) -> Any:
-        """Return a pandas DataFrame with a row for each number: `metric` and `value`.
+        """Return a pandas DataFrame with the columns `metric` and `value`.
 
         Raises:
             ModuleNotFoundError: If pandas is not installed.
@@ -50,10 +50,10 @@ class Metrics(dict[str, float]):
 
 
 class Streaming:
-    """What is needed of each example, and sums, collected piece by piece.
+    """Per-example scores and sums over examples, accumulated batch by batch.
 
-    A few numbers for each example are kept, not its predictions: 150,000 images take some
-    megabytes. So every metric is exact, whatever the pieces were.
+    A few scores are kept for each example, not its predictions: 150,000 images take some megabytes.
+    Every metric is exact, whatever the batches.
 
     Examples:
         >>> import torch
@@ -71,11 +71,11 @@ class Streaming:
     def update(
         self, examples: Mapping[str, Tensor], sums: Mapping[str, Tensor] | None = None
     ) -> None:
-        """Add some examples.
+        """Add a batch of examples.
 
         Args:
-            examples: A number for each example, by name, (B,).
-            sums: What adds up over examples, by name.
+            examples: Per-example scores by name, each (B,).
+            sums: Sums over the examples of the batch, by name.
         """
         for name, values in examples.items():
             self._pieces.setdefault(name, []).append(values.detach().cpu().double().flatten())
@@ -84,7 +84,7 @@ class Streaming:
             self._sums[name] = self._sums[name] + added if name in self._sums else added
 
     def gather(self) -> Streaming:
-        """Return what all processes have collected together; each must call it."""
+        """Return the examples and sums of all processes, every one of which must call this."""
         if not (dist.is_available() and dist.is_initialized()):
             return self
         own = ({name: self[name] for name in self._pieces}, self._sums)
@@ -96,11 +96,11 @@ class Streaming:
         return together
 
     def __getitem__(self, name: str) -> Tensor:
-        """Return a number for each example, (N,)."""
+        """Return the score `name` of all examples, (N,)."""
         return torch.cat(self._pieces[name])
 
     def compute(self) -> Metrics:
-        """Return the metrics: the mean of each number, or what follows from it."""
+        """Return the metrics: the mean of each score, or the metrics derived from it."""
         found = Metrics()
         for name in self._pieces:
             values = self[name]

@@ -1,4 +1,4 @@
-"""Plain networks that know how they were made, so that a saved model can rebuild itself."""
+"""Plain networks that store their constructor arguments, so that saved models can be rebuilt."""
 
 from tacit.models.base import Rebuildable
 from tacit.models.lenet import LeNet5

@@ -1,4 +1,4 @@
-"""What our networks have in common: they remember their arguments."""
+"""Base classes of the networks, which store their constructor arguments."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch import nn
 
 
 class Rebuildable(nn.Module):
-    """A network that can be made again from `arguments`, plain data."""
+    """A network that can be rebuilt from `arguments`, its constructor arguments as plain data."""
 
     arguments: dict[str, Any]
 
 
 class Stack(nn.Sequential, Rebuildable):
-    """Layers one after the other. A slice of them is an ordinary `nn.Sequential`."""
+    """A sequence of layers; a slice of it is a plain `nn.Sequential`."""
 
     def __getitem__(self, index: slice | int) -> Any:
         if isinstance(index, slice):

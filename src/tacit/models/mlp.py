@@ -1,4 +1,4 @@
-"""A network of linear layers."""
+"""The multilayer perceptron."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from itertools import pairwise
 
 from torch import nn
 
-from tacit import _checks
+from tacit._support import checks
 from tacit.models.base import Stack
 
 
 class MLP(Stack):
-    """Linear layers with ReLU between them; inputs are flattened.
+    """A multilayer perceptron with ReLU; inputs are flattened.
 
     Args:
-        inputs: Number of inputs.
-        hidden: Units of each hidden layer.
+        inputs: Number of input features.
+        hidden: Width of each hidden layer.
         outputs: Number of outputs.
 
     Examples:
@@ -26,7 +26,7 @@ class MLP(Stack):
     """
 
     def __init__(self, inputs: int, hidden: Sequence[int], outputs: int) -> None:
-        sizes = [_checks.positive_integer("MLP", size) for size in (inputs, *hidden, outputs)]
+        sizes = [checks.positive_integer("MLP", size) for size in (inputs, *hidden, outputs)]
         layers: list[nn.Module] = [nn.Flatten()]
         for fan_in, fan_out in pairwise(sizes):
             layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]

@@ -1,4 +1,4 @@
-"""Weights of others in our networks: all of them, or a list of what was left out."""
+"""Loading published weights, completely or with a report of what was left out."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-# What batch norm has and group norm hasn't.
+# Buffers that batch norm has and group norm doesn't.
 RUNNING = ("running_mean", "running_var", "num_batches_tracked")
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What `load_weights` did.
+    """The result of `load_weights`.
 
     Args:
-        loaded: Tensors of the network that were set.
-        kept: Tensors of the network that were left as they were, because it was asked for.
-        unused: Tensors of the file that the network has no place for: those of the layers that were
-            left out, and the running statistics of a batch norm that is a group norm here.
+        loaded: Names of the network's tensors that were loaded.
+        kept: Names of the network's tensors that were left unchanged: those of skipped layers, and
+            batch norm's counters of batches if the file has none.
+        unused: Names of the file's tensors that were not used: those of skipped layers, and batch
+            norm's running statistics if the network has group norm.
     """
 
     loaded: tuple[str, ...]
@@ -40,24 +41,24 @@ class Loaded:
 def load_weights(
     net: nn.Module, weights: Mapping[str, Tensor] | str | Path, *, skip: Sequence[str] = ()
 ) -> Loaded:
-    """Set the parameters of a network from a state dict or a file of one, by name.
+    """Load weights into a network by name, from a state dict or a file.
 
-    Never a part of them silently: whatever is missing, left over or of another shape is an error,
-    unless its layer is named in `skip`. The exceptions are what a group norm in the place of a
-    batch norm can't take, the running statistics (scale and shift go into it), and batch norm's
-    counter of batches, which older files haven't got.
+    Weights are never loaded partially without notice: a missing, unexpected or differently shaped
+    tensor is an error unless its layer is listed in `skip`. There are two exceptions. If the
+    network has group norm in place of batch norm, scale and shift are loaded and running statistics
+    ignored. Batch norm's counters of batches may be missing, as in older files.
 
     Args:
         net: The network.
-        weights: Tensors by name; or a file, safetensors or a state dict saved by torch (read
+        weights: Tensors by name, or a file: safetensors, or a state dict saved by torch (read
             without running code).
-        skip: Layers to leave as they are, for instance ["conv1", "fc"].
+        skip: Layers to leave unchanged, for instance ["conv1", "fc"].
 
     Returns:
-        What was loaded and what not.
+        Which tensors were loaded, kept and unused.
 
     Raises:
-        ValueError: If something doesn't fit; nothing is changed then.
+        ValueError: If the weights don't fit; the network is then unchanged.
 
     Examples:
         >>> import torch
@@ -73,7 +74,7 @@ def load_weights(
     if unknown:
         raise ValueError(f"skip: the network has no layer {', '.join(unknown)}.")
     loaded = tuple(name for name in own if name in found and not _in(name, skip))
-    # A counter that older files haven't got, and nothing depends on.
+    # Older files have no counters of batches, and nothing depends on them.
     kept = tuple(
         name
         for name in own
@@ -82,7 +83,7 @@ def load_weights(
     unused = tuple(name for name in found if name not in loaded)
     problems = [f"{name} is missing" for name in own if name not in (*loaded, *kept)]
     problems += [
-        f"{name} has no place in the network"
+        f"{name} is not in the network"
         for name in unused
         if not _in(name, skip) and name.rpartition(".")[2] not in RUNNING
     ]
@@ -100,7 +101,7 @@ def load_weights(
 
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:
-    """Return the tensors of a file, by name.
+    """Return the tensors of a weight file by name.
 
     Args:
         path: A safetensors file, or a state dict saved by torch, which is read without running
@@ -116,21 +117,21 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     except (SafetensorError, RuntimeError, EOFError, LookupError, UnpicklingError) as error:
         raise ValueError(f"weights: {path} can't be read: {error}") from error
     if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
-        raise ValueError(f"weights: {path} is not a state dict, tensors by name.")
+        raise ValueError(f"weights: {path} is not a state dict (tensors by name).")
     return found
 
 
 def load_pretrained(
     net: nn.Module, source: str | Path, name: str | None, *, first: str, last: str
 ) -> Loaded:
-    """Load weights for ImageNet into a network, except where another shape was asked for.
+    """Load ImageNet weights into a network, except a first or last layer of another shape.
 
     Args:
         net: The network.
-        source: "imagenet" for torchvision's, or a file.
-        name: What torchvision calls the network, if it has it.
-        first: Name of the first layer; it is left out if the shapes differ.
-        last: Name of the last layer; the same.
+        source: "imagenet" for torchvision's weights, or a file.
+        name: torchvision's name of the network; None if torchvision doesn't have it.
+        first: Name of the first layer, skipped if shapes differ.
+        last: Name of the last layer, skipped if shapes differ.
     """
     from_torchvision = name is not None and source == "imagenet"
     found = torchvision_weights(str(name)) if from_torchvision else read_weights(source)
@@ -145,17 +146,17 @@ def load_pretrained(
 
 
 def torchvision_weights(name: str) -> dict[str, Tensor]:
-    """Return torchvision's weights for ImageNet, downloaded by it.
+    """Return torchvision's ImageNet weights, which it downloads.
 
     Raises:
-        ModuleNotFoundError: If torchvision is not installed, or doesn't fit torch.
+        ModuleNotFoundError: If torchvision is not installed or not compatible with torch.
     """
     try:
         from torchvision.models import get_model_weights
     except (ImportError, RuntimeError) as error:
         raise ModuleNotFoundError(
-            f"pretrained='imagenet' needs torchvision ({error}). Or pass a file of its weights: "
-            f"pretrained='{name}.pth'.",
+            f"pretrained='imagenet' needs torchvision ({error}). Install it, or pass a file of its "
+            f"weights: pretrained='{name}.pth'.",
             name="torchvision",
         ) from None
     weights: dict[str, Tensor] = get_model_weights(name).DEFAULT.get_state_dict()

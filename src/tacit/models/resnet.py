@@ -1,4 +1,4 @@
-"""Residual networks, with the names and the arithmetic of torchvision's."""
+"""Residual networks, with torchvision's parameter names and arithmetic."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from torch import Tensor, nn
 
-from tacit import _checks
+from tacit._support import checks
 from tacit.models.base import Rebuildable
 from tacit.models.pretrained import Loaded, load_pretrained
 
 Norm: TypeAlias = Literal["group", "batch"]
 Stem: TypeAlias = Literal["small", "imagenet"]
-GROUPS = 32  # of group norm, as its authors chose (Wu and He, 2018); fewer in narrow layers
+GROUPS = 32  # default of group norm (Wu and He, 2018); fewer if it doesn't divide the channels
 
 
 class ResNet(Rebuildable):
-    """What the residual networks have in common (He et al., 2016).
+    """Base class of the residual networks (He et al., 2016).
 
-    Parameters have the names of torchvision's, so that its weights load; with the ImageNet stem and
-    batch norm, the function is the same too.
+    Parameters have torchvision's names, so its weights load. With the ImageNet stem and batch norm,
+    the network is the same function as torchvision's.
 
     Args:
         classes: Number of outputs.
@@ -31,17 +31,17 @@ class ResNet(Rebuildable):
             pooling, as in the paper; "imagenet": 7 x 7 with stride 2 and pooling.
         norm: "group" or "batch" normalisation.
         width: Channels of the first stage.
-        pretrained: Weights to start from: "imagenet" (torchvision's, which must be installed) or a
-            file of them (safetensors, or a state dict saved by torch). The first and the last layer
-            are left as drawn where they can't be theirs: with the small stem, and with another
-            number of classes.
+        pretrained: Initial weights: "imagenet" for torchvision's, which must be installed, or a
+            file (safetensors, or a state dict saved by torch). The first and last layers keep their
+            initialisation if their shapes differ: with the small stem, and with another number of
+            classes.
     """
 
     block: ClassVar[type[BasicBlock | Bottleneck]]
     depths: ClassVar[tuple[int, int, int, int]]
     """Blocks in each of the four stages."""
     loaded: Loaded | None = None
-    """What came from `pretrained` and what not."""
+    """Which tensors came from `pretrained`; None without it."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ResNet(Rebuildable):
     ) -> None:
         super().__init__()
         for name, value in (("classes", classes), ("channels", channels), ("width", width)):
-            _checks.positive_integer(name, value)
+            checks.positive_integer(name, value)
         if stem not in ("small", "imagenet"):
             raise ValueError(f"stem: expected small or imagenet, received {stem!r}.")
         self.arguments = {
@@ -96,7 +96,7 @@ class ResNet(Rebuildable):
 
 
 class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions and a way around them."""
+    """Two 3 x 3 convolutions with a shortcut."""
 
     expansion = 1
 
@@ -118,7 +118,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """A 3 x 3 convolution between two of 1 x 1, and a way around; the stride is in the middle."""
+    """A 3 x 3 convolution between two 1 x 1, with a shortcut; the 3 x 3 has the stride."""
 
     expansion = 4
 
@@ -144,7 +144,7 @@ class Bottleneck(nn.Module):
 
 
 def way_around(inputs: int, outputs: int, stride: int, norm: Any) -> nn.Sequential | None:
-    """Return a 1 x 1 convolution where the shape changes, otherwise None."""
+    """Return a projection shortcut (1 x 1 convolution and norm) if the shape changes, else None."""
     if stride == 1 and inputs == outputs:
         return None
     return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), norm(outputs))

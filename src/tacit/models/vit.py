@@ -1,4 +1,4 @@
-"""The vision transformer, with the names and the arithmetic of torchvision's."""
+"""The vision transformer, with torchvision's parameter names and arithmetic."""
 
 from __future__ import annotations
 
@@ -8,32 +8,33 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from tacit import _checks
+from tacit._support import checks
 from tacit.models.base import Rebuildable
 from tacit.models.pretrained import Loaded, load_pretrained
 
-# Width, depth and heads of those that torchvision has weights for, at 224 x 224.
+# (width, depth, heads) of the models for which torchvision has weights, at 224 x 224.
 TORCHVISION = {(768, 12, 12): "vit_b", (1024, 24, 16): "vit_l"}
 
 
 class ViT(Rebuildable):
     """A vision transformer (Dosovitskiy et al., 2021).
 
-    As left out, a small one for 32 x 32 images. `ViT(1000, size=224, patch=16, width=768, depth=12,
-    heads=12)` is torchvision's vit_b_16, and takes its weights.
+    The defaults are a small model for 32 x 32 images. `ViT(1000, size=224, patch=16, width=768,
+    depth=12, heads=12)` is torchvision's vit_b_16 and loads its weights.
 
     Args:
         classes: Number of outputs.
         channels: Channels of the images.
         size: Height and width of the images.
         patch: Height and width of a patch.
-        width: Features of a token.
-        depth: Number of layers.
-        heads: Attention heads; they share the width.
-        mlp: Hidden features between attentions; 4 times the width if left out.
-        dropout: Share of features that are dropped in training.
-        pretrained: A file of weights; the first and last layer are left as drawn where their shapes
-            differ. Or "imagenet", for a network that torchvision has, which must be installed.
+        width: Embedding dimension of a token.
+        depth: Number of encoder layers.
+        heads: Number of attention heads, a divisor of the width.
+        mlp: Hidden width of the MLP in each encoder layer; by default 4 times the width.
+        dropout: Dropout probability.
+        pretrained: A file of weights, or "imagenet" for torchvision's, if it has this model; it
+            must be installed. The first and last layers keep their initialisation if their shapes
+            differ.
 
     Examples:
         >>> import torch
@@ -42,7 +43,7 @@ class ViT(Rebuildable):
     """
 
     loaded: Loaded | None = None
-    """What came from `pretrained` and what not."""
+    """Which tensors came from `pretrained`; None without it."""
 
     def __init__(
         self,
@@ -64,11 +65,11 @@ class ViT(Rebuildable):
             "depth": depth, "heads": heads, "mlp": mlp, "dropout": dropout,
         }  # fmt: skip
         for name in ("classes", "channels", "size", "patch", "width", "depth", "heads"):
-            _checks.positive_integer(name, self.arguments[name])
+            checks.positive_integer(name, self.arguments[name])
         if size % patch or width % heads:
             raise ValueError(
-                f"ViT: expected a size that is a multiple of the patch and a width that is one of "
-                f"the heads, received {size} and {patch}, {width} and {heads}."
+                "ViT: expected size to be a multiple of patch and width a multiple of heads, "
+                f"received size {size}, patch {patch}, width {width} and heads {heads}."
             )
         self.conv_proj = nn.Conv2d(channels, width, patch, stride=patch)
         self.class_token = nn.Parameter(torch.zeros(1, 1, width))
@@ -97,7 +98,7 @@ class ViT(Rebuildable):
 
 
 class Encoder(nn.Module):
-    """Positions, layers and a normalisation."""
+    """Position embeddings, encoder layers and a final layer norm."""
 
     def __init__(
         self, tokens: int, width: int, depth: int, heads: int, mlp: int, dropout: float
@@ -120,7 +121,7 @@ class Encoder(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Attention and two linear layers, each after a normalisation and added to its input."""
+    """Self-attention and an MLP, each with a layer norm before it and a residual connection."""
 
     def __init__(self, width: int, heads: int, mlp: int, dropout: float) -> None:
         super().__init__()

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from tacit.covariance import Covariance, Shapes, parameter_count
-from tacit.distribution import Distribution
-from tacit.noise import Gaussian
+from tacit.calling import variational
 from tacit.testing.divergence import Case, DivergenceSuite
-from tacit.variational import variational
+from tacit.weights.covariance import Covariance, Shapes, parameter_count
+from tacit.weights.distribution import Distribution
+from tacit.weights.noise import Gaussian
 
 LAYERS: dict[str, dict[str, torch.Size]] = {
     "linear": {"weight": torch.Size([3, 5]), "bias": torch.Size([3])},

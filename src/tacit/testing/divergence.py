@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 from torch.testing import assert_close
 
-from tacit.covariance import Covariance, Shapes, parameter_count
+from tacit.weights.covariance import Covariance, Shapes, parameter_count
 
 Case: TypeAlias = tuple[Covariance, Shapes, dict[str, Tensor]]
 Factors: TypeAlias = Mapping[str, Tensor]

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tacit.inference import evaluate, predict
+from tacit.inference.functions import Predictor
 from tacit.likelihood import Gaussian
+from tacit.likelihood.predictive import ClassPredictive
 from tacit.methods import Method, load, save
-from tacit.prediction import evaluate, predict
-from tacit.predictive import ClassPredictive
-from tacit.predictor import Predictor
 
 LEARNED: dict[type, dict[tuple[int, torch.dtype], Predictor]] = {}
 

@@ -1,7 +1,7 @@
-"""Closed forms for linear models: what training must give, and why. float64, no shared code.
+"""Closed forms for linear models: a float64 reference that shares no code with training.
 
-The notation is the paper's: N data points are the rows of X, P parameters w with prior
-N(mu0, S0 S0^T), S0 of shape (P, R), and the linear model f(x) = x^T w.
+The notation is the paper's: the N rows of X are data points, the P parameters w have the prior
+N(mu0, S0 S0^T) with S0 of shape (P, R), and the linear model is f(x) = x^T w.
 """
 
 from tacit.theory import classification, regression

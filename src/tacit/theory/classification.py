@@ -1,6 +1,6 @@
-"""Binary classification of separable data by the expected exponential loss: Theorem 2.
+"""Binary classification of separable data with the expected exponential loss: Theorem 2.
 
-The loss is the paper's, a sum over data: E exp(-y_n x_n^T w). Labels are +1 and -1.
+As in the paper, the loss is the sum over n of E exp(-y_n x_n^T w), with labels +1 and -1.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tacit.theory.subspaces import null_projection, row_basis
 
 
 def expected_loss(X: Tensor, y: Tensor, q: Normal) -> float:
-    """Return sum_n exp(-y_n x_n^T mu + x_n^T S S^T x_n / 2), a log-normal's mean."""
+    """Return sum_n exp(-y_n x_n^T mu + x_n^T S S^T x_n / 2), a sum of log-normal means."""
     return _terms(_signed(X, y), q).sum().item()
 
 
 def gradients(X: Tensor, y: Tensor, q: Normal) -> tuple[Tensor, Tensor]:
-    """Return the gradients of the expected loss in mean and factor.
+    """Return the gradients of the expected loss with respect to mean and factor.
 
-    With e_n the terms of the loss: -sum_n e_n y_n x_n and sum_n e_n x_n x_n^T S.
+    With e_n the terms of the loss, they are -sum_n e_n y_n x_n and sum_n e_n x_n x_n^T S.
     """
     Z = _signed(X, y)
     terms = _terms(Z, q)
@@ -32,7 +32,7 @@ def gradients(X: Tensor, y: Tensor, q: Normal) -> tuple[Tensor, Tensor]:
 
 
 def gradient_descent(X: Tensor, y: Tensor, prior: Normal, lr: float) -> Iterator[Normal]:
-    """Yield the distribution after each step of gradient descent, without end."""
+    """Yield the distribution after each step of gradient descent, indefinitely."""
     q = prior
     while True:
         mean, factor = gradients(X, y, q)
@@ -42,12 +42,12 @@ def gradient_descent(X: Tensor, y: Tensor, prior: Normal, lr: float) -> Iterator
 
 @dataclass(frozen=True, eq=False)
 class MaxMargin:
-    """The hard-margin support vector machine without a bias.
+    """The solution of the hard-margin support vector machine without a bias.
 
     Args:
-        vector: The max-margin vector: of smallest norm with y_n x_n^T w >= 1 for all n.
-        support: Indices of the support vectors: those with a weight in the solution.
-        dual: The weights alpha_n > 0 of the support vectors: vector = sum_n alpha_n y_n x_n.
+        vector: The max-margin vector: the shortest w with y_n x_n^T w >= 1 for all n, (P,).
+        support: Indices of the support vectors: the data with a positive dual variable.
+        dual: Dual variables alpha_n > 0 of the support vectors: vector = sum_n alpha_n y_n x_n.
         spans: Whether the support vectors span the data.
     """
 
@@ -62,18 +62,18 @@ def max_margin(X: Tensor, y: Tensor) -> MaxMargin:
 
     Least distance programming (Lawson and Hanson, Solving Least Squares Problems, chapter 23): with
     the rows y_n x_n in Z, the shortest w with Z w >= 1 follows from the residual r of the problem
-    min_{u >= 0} |[Z^T; 1^T] u - e_{P+1}|, as w = -r_{1..P} / r_{P+1}. An active-set method, exact
-    up to rounding.
+    min_{u >= 0} |[Z^T; 1^T] u - e_{P+1}|, as w = -r_{1..P} / r_{P+1}. It is solved by an active-set
+    method, exact up to rounding.
 
     Raises:
-        ValueError: If the data are not linearly separable through the origin.
+        ValueError: If there are no data or they are not linearly separable through the origin.
     """
     from scipy.optimize import nnls
 
     Z = _signed(X, y)
     if not len(Z):
-        raise ValueError("max_margin: there are no data.")
-    size = Z.norm(dim=1).max()  # the solution for Z / size is that for Z times size
+        raise ValueError("max_margin: expected at least one data point, received none.")
+    size = Z.norm(dim=1).max()  # solve for Z / size; its solution is size times that for Z
     Z = Z / size
     stacked = torch.cat([Z.T, torch.ones(1, len(Z), dtype=Z.dtype)])
     target = torch.zeros(len(stacked), dtype=Z.dtype)
@@ -91,10 +91,11 @@ def max_margin(X: Tensor, y: Tensor) -> MaxMargin:
 
 
 def limit(X: Tensor, y: Tensor, prior: Normal) -> Normal:
-    """Return where the rescaled iterates of gradient descent end: Theorem 2.
+    """Return the limit of the rescaled iterates of gradient descent: Theorem 2.
 
-    Mean: the max-margin vector plus P_null mu0. Factor: P_null S0, no variance at the data. Where
-    the support vectors don't span the data it holds after `project_to_support`.
+    Its mean is the max-margin vector plus P_null mu0, and its factor is P_null S0, which has no
+    variance at the data. If the support vectors don't span the data, the theorem holds after
+    `project_to_support`.
     """
     null = null_projection(_signed(X, y))
     return Normal(max_margin(X, y).vector + null @ prior.mean, null @ prior.factor)
@@ -105,7 +106,7 @@ def rescaled(q: Normal, step: int, null: Tensor, prior_mean: Tensor) -> Normal:
 
     Args:
         q: The iterate.
-        step: t, at least 2.
+        step: Step t, at least 2.
         null: P_null, from the data (`null_projection`) or from S (`null_projection_from_factor`).
         prior_mean: mu0.
     """
@@ -115,11 +116,11 @@ def rescaled(q: Normal, step: int, null: Tensor, prior_mean: Tensor) -> Normal:
 
 
 def residual(q: Normal, step: int, X: Tensor, y: Tensor, lr: float) -> Tensor:
-    """Return r_t = mu_t - mu_hat log t - mu_tilde on the span of the support vectors: bounded.
+    """Return r_t = mu_t - mu_hat log t - mu_tilde, projected onto the span of the support vectors.
 
-    mu_hat is the max-margin vector, and mu_tilde makes the loss of each support vector what its
-    dual weight asks for: lr exp(-y_n x_n^T mu_tilde) = alpha_n. So mu_t = mu_hat log t + O(1), the
-    Lemma on the log t behaviour.
+    mu_hat is the max-margin vector, and mu_tilde solves lr exp(-y_n x_n^T mu_tilde) = alpha_n for
+    every support vector. r_t is bounded, so mu_t = mu_hat log t + O(1): the Lemma on the log t
+    behaviour.
     """
     solution = max_margin(X, y)
     support = _signed(X, y)[solution.support]
@@ -132,7 +133,7 @@ def residual(q: Normal, step: int, X: Tensor, y: Tensor, lr: float) -> Tensor:
 def project_to_support(q: Normal, X: Tensor, y: Tensor) -> Normal:
     """Return q projected onto the span of the support vectors and the null space of the data.
 
-    The last Lemma of the proof, claim `classification-generalized`: where the support vectors don't
+    The last Lemma of the proof, claim `classification-generalized`: if the support vectors don't
     span the data, Theorem 2 holds for these projected distributions.
     """
     Z = _signed(X, y)
@@ -146,7 +147,7 @@ def _terms(Z: Tensor, q: Normal) -> Tensor:
 
 
 def _signed(X: Tensor, y: Tensor) -> Tensor:
-    """Return y_n x_n as rows: the labels' signs absorbed into the inputs."""
+    """Return the rows y_n x_n: inputs with their labels absorbed, in float64."""
     X, y = torch.as_tensor(X), torch.as_tensor(y)
     if X.ndim != 2 or y.shape != X.shape[:1] or not bool((y.abs() == 1).all()):
         raise ValueError(

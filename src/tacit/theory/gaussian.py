@@ -45,9 +45,9 @@ class Normal:
 
 
 def kl(q: Normal, p: Normal) -> float:
-    """Return KL(q || p), infinite where the support of q is not that of p.
+    """Return KL(q || p), infinite if q and p have different supports.
 
-    For covariances that are singular on the same subspace it is that of the densities there.
+    For singular covariances with a common support, it is the KL divergence of the densities on it.
     """
     values, basis = torch.linalg.eigh(p.covariance)
     kept = basis[:, values > values.max() * len(values) * torch.finfo(torch.float64).eps]
@@ -57,7 +57,7 @@ def kl(q: Normal, p: Normal) -> float:
     if (off @ q.factor).norm() > 1e-9 * size or (off @ (q.mean - p.mean)).norm() > 1e-9 * size:
         return math.inf
     if torch.linalg.matrix_rank(kept.T @ q.factor) < dimension:
-        return math.inf  # q has no variance in a direction in which p has some
+        return math.inf  # q has no variance in some direction in which p does
     P, Q = (kept.T @ d.covariance @ kept for d in (p, q))
     difference = kept.T @ (q.mean - p.mean)
     log_ratio = torch.linalg.slogdet(torch.linalg.solve(P, Q))[1]
@@ -67,7 +67,7 @@ def kl(q: Normal, p: Normal) -> float:
 
 
 def squared_wasserstein(q: Normal, p: Normal) -> float:
-    """Return the squared 2-Wasserstein distance by its definition for Gaussians.
+    """Return the squared 2-Wasserstein distance by its closed form for Gaussians.
 
     |mu - mu0|^2 + tr(Sigma + Sigma0 - 2 (Sigma^1/2 Sigma0 Sigma^1/2)^1/2).
     """
@@ -78,10 +78,10 @@ def squared_wasserstein(q: Normal, p: Normal) -> float:
 
 
 def squared_wasserstein_by_factors(q: Normal, p: Normal) -> float:
-    """Return the squared 2-Wasserstein distance from the factors, without a P x P matrix.
+    """Return the squared 2-Wasserstein distance from the factors, without forming a P x P matrix.
 
     The eigenvalues of Sigma^1/2 Sigma0 Sigma^1/2 are the squared singular values of S0^T S, so the
-    trace of its root is their sum, the nuclear norm:
+    trace of its root is the nuclear norm, the sum of those singular values:
     |mu - mu0|^2 + |S|_F^2 + |S0|_F^2 - 2 |S0^T S|_*.
     """
     distance = (q.mean - p.mean).square().sum()
@@ -92,16 +92,20 @@ def squared_wasserstein_by_factors(q: Normal, p: Normal) -> float:
 def squared_wasserstein_by_subspaces(
     q: Normal, p: Normal, basis: Tensor
 ) -> tuple[float, float, float]:
-    """Return the three parts of the squared distance where q has no variance on a subspace.
+    """Return the three terms of the squared distance if q has no variance on a subspace.
 
-    Lemma S1, claim `w2-subspace`: with V_A an orthonormal basis of the subspace, V_B of its
-    complement and V_A^T Sigma V_A = 0, the squared distance is |V_A^T (mu - mu0)|^2, plus that of
-    the distributions projected by V_B, plus the constant tr(V_A^T Sigma0 V_A).
+    Lemma S1, claim `w2-subspace`: let V_A be an orthonormal basis of the subspace, V_B one of its
+    complement, and V_A^T Sigma V_A = 0. Then the squared 2-Wasserstein distance is
+    |V_A^T (mu - mu0)|^2, plus the squared distance of the distributions projected by V_B, plus the
+    constant tr(V_A^T Sigma0 V_A).
 
     Args:
         q: A distribution without variance on the subspace.
         p: Any distribution.
-        basis: V_A, orthonormal columns.
+        basis: V_A, a matrix with orthonormal columns and P rows.
+
+    Raises:
+        ValueError: If q has variance on the subspace.
     """
     basis = basis.double()
     if (basis.T @ q.factor).norm() > 1e-8 * max(1.0, q.factor.norm().item()):

@@ -1,7 +1,7 @@
-"""Linear regression by the expected squared loss: Theorem 1 and what goes with it.
+"""Linear regression with the expected squared loss: Theorem 1 and related results.
 
-The loss is the paper's, a sum: E |y - X w|^2 / 2 = (|y - X mu|^2 + |X S|_F^2) / 2. With a mean over
-N targets of the squared error without the 1/2, as torch has it, a learning rate `lr` there is
+As in the paper, the loss is a sum: E |y - X w|^2 / 2 = (|y - X mu|^2 + |X S|_F^2) / 2. torch's
+`mse_loss` is a mean over N targets without the 1/2, so a learning rate of `lr` for `mse_loss` is
 2 lr / N here.
 """
 
@@ -17,7 +17,7 @@ from tacit.theory.gaussian import Normal
 from tacit.theory.subspaces import null_projection
 
 Step: TypeAlias = tuple[Tensor | slice, float]
-"""The rows of X that a step uses and its learning rate: (slice(None), 0.1) for all of them."""
+"""The rows of X that a step uses, and its learning rate; slice(None) selects all rows."""
 
 
 def expected_loss(X: Tensor, y: Tensor, q: Normal) -> float:
@@ -27,11 +27,11 @@ def expected_loss(X: Tensor, y: Tensor, q: Normal) -> float:
 
 
 def limit(X: Tensor, y: Tensor, prior: Normal) -> Normal:
-    """Return where gradient descent ends: Theorem 1, "Implicit Bias in Regression".
+    """Return the limit of gradient descent: Theorem 1, "Implicit Bias in Regression".
 
-    Mean X^+ y + P_null mu0 and factor P_null S0: among all minimisers the one closest to the prior
-    in 2-Wasserstein distance. X may have any rank; momentum changes nothing, and nor does SGD where
-    the targets can be fitted.
+    The mean is X^+ y + P_null mu0 and the factor is P_null S0: of all minimisers, the one closest
+    to the prior in 2-Wasserstein distance. X may have any rank. Momentum doesn't change the limit,
+    and neither does SGD if the targets can be interpolated.
     """
     X, y = _data(X, y)
     null = null_projection(X)
@@ -48,7 +48,7 @@ def is_minimizer(X: Tensor, y: Tensor, q: Normal, tolerance: float = 1e-8) -> bo
 def random_minimizer(
     X: Tensor, y: Tensor, rank: int, *, generator: torch.Generator | None = None
 ) -> Normal:
-    """Return a minimiser with a normal draw in the null space: there are infinitely many."""
+    """Return a random minimiser: mean and factor are normal draws in the null space of X."""
     X, y = _data(X, y)
     null = null_projection(X)
     v, A = (
@@ -59,9 +59,10 @@ def random_minimizer(
 
 
 def gradient_flow(X: Tensor, y: Tensor, prior: Normal, time: float) -> Normal:
-    """Return the distribution at a time of gradient flow: what is left of the prior decays.
+    """Return the distribution under gradient flow at a given time.
 
-    With E = exp(-X^T X time) and the limit mu*: mean mu* + E (mu0 - mu*), factor E S0.
+    With E = exp(-X^T X time) and mu* the mean of `limit`, the mean is mu* + E (mu0 - mu*) and the
+    factor is E S0: the prior decays exponentially on the span of the data.
     """
     X, y = _data(X, y)
     end = limit(X, y, prior)
@@ -80,16 +81,16 @@ def gradient_descent(
 ) -> Iterator[Normal]:
     """Yield the distribution after each step of (stochastic) gradient descent.
 
-    A step on the rows X_b with learning rate lr has the gradients X_b^T (X_b mu - y_b) and
-    X_b^T X_b S. Momentum is torch's: v <- m v + g, and the step is v, or g + m v with Nesterov's.
+    The gradients on the rows X_b are X_b^T (X_b mu - y_b) and X_b^T X_b S. Momentum follows torch:
+    v <- m v + g, and the step is lr v, or lr (g + m v) with Nesterov momentum.
 
     Args:
         X: Inputs, (N, P).
         y: Targets, (N,).
-        prior: Where it starts.
-        batches: For each step its rows and its learning rate.
-        momentum: m, heavy ball.
-        nesterov: Whether to use Nesterov's momentum.
+        prior: Initial distribution.
+        batches: Rows and learning rate of each step.
+        momentum: Momentum coefficient m.
+        nesterov: Whether to use Nesterov momentum.
     """
     X, y = _data(X, y)
     # Mean and factor are columns of one matrix: the same linear map acts on both.
@@ -104,9 +105,9 @@ def gradient_descent(
 
 
 def ensemble(X: Tensor, y: Tensor, prior: Normal) -> Normal:
-    """Return the distribution of models that each start at a draw of the prior and are trained.
+    """Return the distribution of trained models, each initialised with a draw from the prior.
 
-    Training takes w0 to w0 + X^+ (y - X w0), the closest interpolating weights. That map is affine,
+    Training takes w0 to w0 + X^+ (y - X w0), the closest interpolating weights. This map is affine,
     so the trained ensemble is Gaussian (Prop. "Connection to Ensembles").
     """
     X, y = _data(X, y)
@@ -116,12 +117,13 @@ def ensemble(X: Tensor, y: Tensor, prior: Normal) -> Normal:
 
 
 def generalized(X: Tensor, y: Tensor, prior: Normal, strength: float) -> Normal:
-    """Return the minimiser of the expected loss + strength W2^2 to the prior (GVI).
+    """Return the minimiser of the expected loss plus strength W2^2 to the prior (GVI).
 
-    With H = X^T X + 2 strength: mean mu0 + H^-1 X^T (y - X mu0), factor 2 strength H^-1 S0, where
-    S0^T S is positive definite, so that the nuclear norm's gradient is S0. For a strength that goes
-    to 0 it goes to `limit`. No strength above 0 gives the limit itself, unless the prior fits the
-    data already: there the loss is stationary, but the distance is not (claim `wide-gvi`).
+    With H = X^T X + 2 strength I, the mean is mu0 + H^-1 X^T (y - X mu0) and the factor is
+    2 strength H^-1 S0. There S0^T S is positive definite, so the gradient of the nuclear norm is
+    S0. As the strength goes to 0, the minimiser converges to `limit`. No positive strength gives
+    the limit itself unless the prior already fits the data: at the limit the loss is stationary,
+    but the distance is not (claim `wide-gvi`).
     """
     if not strength > 0:
         raise ValueError(f"generalized: expected a strength above 0, received {strength}.")
@@ -132,9 +134,10 @@ def generalized(X: Tensor, y: Tensor, prior: Normal, strength: float) -> Normal:
 
 
 def posterior(X: Tensor, y: Tensor, prior: Normal) -> Normal:
-    """Return the Bayesian posterior for observations with noise of variance 1: the ELBO's maximum.
+    """Return the Bayesian posterior for observation noise of variance 1, which maximises the ELBO.
 
-    Precision Sigma0^-1 + X^T X; Sigma0 must not be singular. It keeps variance at the data.
+    Its precision is Sigma0^-1 + X^T X, so Sigma0 must be nonsingular. Unlike `limit`, it keeps
+    variance at the data.
     """
     X, y = _data(X, y)
     precision0 = torch.linalg.inv(prior.covariance)

@@ -21,7 +21,7 @@ def range_projection(X: Tensor) -> Tensor:
 
 
 def null_projection(X: Tensor) -> Tensor:
-    """Return P_null = I - P_range: what the data say nothing about.
+    """Return P_null = I - P_range, the orthogonal projection onto the null space of X, (P, P).
 
     Examples:
         >>> null_projection(torch.tensor([[3.0, 0.0]]))
@@ -34,13 +34,14 @@ def null_projection(X: Tensor) -> Tensor:
 def null_projection_from_factor(S: Tensor, tolerance: float = 1e-6) -> Tensor:
     """Return the projection onto the span of the columns of a trained factor.
 
-    At convergence no draw moves the predictions at the data, X S = 0, so the span of S lies in the
-    null space of X; for R = P it is all of it (section "NLL Overfitting and the Need for Scaling").
-    By a QR decomposition of S, in O(P R^2), whose small factor tells which directions are left.
+    At convergence the predictions at the data have no variance, X S = 0, so the span of S lies in
+    the null space of X; for R = P the two are equal (section "NLL Overfitting and the Need for
+    Scaling"). A QR decomposition of S costs O(P R^2), and the singular values of its triangular
+    factor tell which directions remain.
 
     Args:
         S: Factor of shape (P, R).
-        tolerance: Directions shorter than this, relative to the longest, count as collapsed.
+        tolerance: Singular values of S up to this share of its Frobenius norm count as collapsed.
     """
     Q, small = torch.linalg.qr(S.double())
     U, values, _ = torch.linalg.svd(small)

@@ -1,6 +1,17 @@
-"""Training: the loop, its history and its checkpoints."""
+"""Training: the loop, its objectives, its history and its checkpoints."""
 
-from tacit.training.fit import TrainingDivergedError, fit
 from tacit.training.history import History
+from tacit.training.loop import TrainingDivergedError, fit
+from tacit.training.objective import ELBO, GVI, ExpectedLoss, Objective
+from tacit.training.optim import SGD
 
-__all__ = ["History", "TrainingDivergedError", "fit"]
+__all__ = [
+    "ELBO",
+    "GVI",
+    "SGD",
+    "ExpectedLoss",
+    "History",
+    "Objective",
+    "TrainingDivergedError",
+    "fit",
+]

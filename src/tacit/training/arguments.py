@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import torch
 from torch import nn
 
-from tacit import _checks
-from tacit.batches import Batches
-from tacit.functional import has_batch_norm
-from tacit.groups import batch_first
-from tacit.likelihood import Bernoulli, Categorical, Likelihood
-from tacit.objective import Objective
-from tacit.variational import Variational
+from tacit._support import checks
+from tacit.calling import Variational
+from tacit.calling.caller import has_batch_norm
+from tacit.calling.draws import batch_first
+from tacit.data.batches import Batches
+from tacit.likelihood import DiscreteLikelihood, Likelihood
+from tacit.training.objective import Objective
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -32,7 +32,7 @@ def check_choices(
 ) -> None:
     """Raise an error for choices that can't be."""
     if early_stopping is not None:
-        _checks.positive_integer("early_stopping", early_stopping)
+        checks.positive_integer("early_stopping", early_stopping)
         if validation is None:
             raise ValueError("early_stopping needs validation data.")
     if not isinstance(optimizer, str):
@@ -58,8 +58,8 @@ def draws_in_a_step(
             "objective: expected tacit.ExpectedLoss(), tacit.ELBO(prior) or tacit.GVI(prior, "
             f"strength), received {objective!r}."
         )
-    _checks.positive_integer("samples", samples)
-    given = 1 if draws is None else _checks.positive_integer("draws", draws)
+    checks.positive_integer("samples", samples)
+    given = 1 if draws is None else checks.positive_integer("draws", draws)
     if samples > 1 and given > 1:
         raise ValueError("samples and draws exclude each other: choose one.")
     if not isinstance(model, Variational):
@@ -93,7 +93,7 @@ def adopt(model: nn.Module, likelihood: Likelihood) -> Likelihood:
             model.likelihood = likelihood
         elif model.likelihood is not likelihood:
             raise ValueError("likelihood: the model has one of its own; leave it out.")
-    if isinstance(likelihood, Categorical | Bernoulli):
+    if isinstance(likelihood, DiscreteLikelihood):
         likelihood.set_temperature(1.0)  # one found before training would not fit afterwards
     return likelihood
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tacit.plots import plot_history
+from tacit._support.figures import saved
 
 
 @dataclass
@@ -44,3 +45,24 @@ class History:
     def from_dict(cls, data: Mapping[str, Any]) -> History:
         """Return the history that `to_dict` gave."""
         return cls(list(data["epochs"]), data["stopped"])
+
+
+def plot_history(
+    epochs: Sequence[Mapping[str, float]], path: str | Path | None = None, title: str = ""
+) -> Any:
+    """Draw what was measured in each epoch of training, a panel per quantity.
+
+    Args:
+        epochs: One row per epoch.
+        path: File to write, if any.
+        title: Title of the figure.
+    """
+    from matplotlib.figure import Figure
+
+    names = [name for name in epochs[-1] if name not in ("epoch", "seconds")]
+    figure = Figure(figsize=(3 * len(names), 2.8), layout="constrained")
+    for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+        axis.plot([row["epoch"] for row in epochs], [row.get(name, math.nan) for row in epochs])
+        axis.set(xlabel="epoch", title=name)
+    figure.suptitle(title)
+    return saved(figure, path)

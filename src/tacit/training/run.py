@@ -13,14 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tacit._files import check_fits
-from tacit.batches import Batch, Batches
+from tacit._support.files import check_fits
+from tacit.data.batches import Batch, Batches
+from tacit.inference.functions import functions_of
+from tacit.inference.scores import collect
 from tacit.likelihood import Likelihood
-from tacit.prediction import collect, functions_of
-from tacit.sgd import SGD
-from tacit.training import checkpoint as files
-from tacit.training.checkpoint import Checkpoint
+from tacit.training import checkpoints as files
+from tacit.training.checkpoints import Checkpoint
 from tacit.training.history import History
+from tacit.training.optim.sgd import SGD
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

@@ -1,4 +1,4 @@
-"""Our batched code against SciPy, Pillow and plain loops, image by image."""
+"""The batched corruptions against SciPy, Pillow and plain loops over single images."""
 
 import colorsys
 import io
@@ -41,11 +41,11 @@ def test_gaussian_blur(border, sigma):
 
 
 @pytest.mark.parametrize("border", list(BORDERS))
-def test_places_between_pixels(border):
+def test_fractional_positions(border):
     x = images()
     rows, columns = sampling.pixel_grid(x)
     moves = 6 * torch.randn(2, 4, 32, 32, dtype=torch.float64)
-    if border == "zeros":  # SciPy fades out over a pixel more than torch: stay inside
+    if border == "zeros":  # SciPy and torch interpolate differently across the border: stay inside
         moves = moves.clamp(-1, 1)
         rows, columns = rows.clamp(2, 29), columns.clamp(2, 29)
     places = (rows + moves[0], columns + moves[1])
@@ -101,8 +101,8 @@ def test_jpeg(quality, channels, size):
         theirs = torch.from_numpy(np.array(Image.open(stream))).reshape(size, size, channels)
         theirs = theirs.permute(2, 0, 1).double()
         lost = [(image.double() - other).square().mean().sqrt() for other in (ours, theirs)]
-        # Where a frequency lies near the middle of two multiples, libjpeg's integers may take the
-        # other one; what the compression loses is the same.
+        # If a coefficient lies midway between two multiples, libjpeg's integer arithmetic may round
+        # it to the other one; the compression error is the same.
         assert (ours - theirs).square().mean().sqrt() < 0.3 * lost[1]
         assert_close(lost[0], lost[1], rtol=0.05, atol=0)
 
@@ -150,7 +150,7 @@ def test_motion_blur(angle):
 @pytest.mark.parametrize(("severity", "end"), [(1, 1.06), (2, 1.11), (3, 1.16), (5, 1.26)])
 def test_zoom_blur(severity, end):
     x = images()
-    zooms = np.arange(1, end, 0.01)  # as its authors wrote it: rounding lets some ends in
+    zooms = np.arange(1, end, 0.01)  # as in the original code: rounding may include the end
     total = x + sum(sampling.clipped_zoom(x, float(zoom)) for zoom in zooms)
     arguments = TABLES["cifar"]["zoom_blur"][severity - 1]
     found = FUNCTIONS["zoom_blur"](x, GENERATOR, *arguments)
@@ -160,7 +160,7 @@ def test_zoom_blur(severity, end):
 @pytest.mark.parametrize("name", ["rotate", "scale", "shear"])
 def test_affine_maps(name):
     x = images(1, 28, 8)
-    # Black at the border: where an image ends, SciPy stops at once and others fade.
+    # Black borders, because SciPy and torch interpolate differently across the border.
     x = torch.nn.functional.pad(x[..., 4:-4, 4:-4], (4, 4, 4, 4))
     amount = 0.6
     found = FUNCTIONS[name](x, torch.Generator().manual_seed(0), amount)
@@ -168,7 +168,7 @@ def test_affine_maps(name):
         differences = []
         for sign in (-1, 1):
             a = sign * amount
-            # SciPy's maps take (row, column).
+            # SciPy's matrices act on (row, column).
             matrix = {
                 "rotate": [[math.cos(a), math.sin(a)], [-math.sin(a), math.cos(a)]],
                 "scale": [[1 / amount, 0], [0, 1 / amount]],
@@ -181,8 +181,8 @@ def test_affine_maps(name):
         assert min(differences) < 1e-6
 
 
-def test_elastic_without_small_moves_is_an_affine_map():
-    """Coordinates, as images, move by an affine map that takes the three points where they go."""
+def test_elastic_transform_without_displacements_is_affine():
+    """Coordinates as pixel values show the map itself."""
     rows, columns = sampling.pixel_grid(torch.zeros(1, 1, 32, 32, dtype=torch.float64))
     x = torch.stack([rows, columns]).expand(20, 2, 32, 32)
     found = FUNCTIONS["elastic_transform"](x, torch.Generator().manual_seed(0), 0, 0, 0.08)
@@ -194,18 +194,18 @@ def test_elastic_without_small_moves_is_an_affine_map():
     assert moved.max() < 3 * 0.08 * 32
 
 
-def test_small_moves_are_smooth():
+def test_displacements_are_smooth():
     rows, columns = sampling.pixel_grid(torch.zeros(1, 1, 64, 64, dtype=torch.float64))
     x = torch.stack([rows, columns]).expand(20, 2, 64, 64)
     found = FUNCTIONS["elastic_transform"](x, torch.Generator().manual_seed(0), 0.1, 0.04, 0.0)
     field = (found - x)[..., 8:-8, 8:-8]
-    # The field is white noise of variance 1/3, smoothed: its variance is that over 4 pi sigma^2.
+    # White noise of variance 1/3 has, smoothed, the variance 1/3 / (4 pi sigma^2).
     sigma, strength = 0.04 * 64, 0.1 * 64
     expected = strength**2 / 3 / (4 * math.pi * sigma**2)
     assert field.var().item() == pytest.approx(expected, rel=0.15)
 
 
-def test_uint8_in_and_out_agree_with_the_functions():
+def test_corrupt_agrees_with_the_functions():
     x = (255 * images()).round().to(torch.uint8)
     expected = (FUNCTIONS["contrast"](x.float() / 255, GENERATOR, 0.15) * 255 + 1e-3).floor()
     assert corrupt(x, "contrast", 5).equal(expected.to(torch.uint8))
@@ -214,14 +214,14 @@ def test_uint8_in_and_out_agree_with_the_functions():
     assert corrupt(grey, "scale", 3).equal(expected.to(torch.uint8))
 
 
-def test_what_is_cut_off_loses_nothing_that_is_whole():
-    """Published sets are cut off to whole numbers; rounding errors must not cost one more."""
+def test_truncation_keeps_integers():
+    """Published sets are truncated to integers; rounding errors must not lower them by one."""
     x = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 16, 16).tile(1, 3, 2, 2)
     for severity, amount in ((1, 0.05), (5, 0.3)):
         found = corrupt(x, "brightness", severity)
         exact = (x.double() + 255 * amount).clamp_max(255)
         assert (found - exact).max() < 1e-2
         assert (found - exact).min() > -1
-    # Where the exact value is whole, it is that value: 255 x 0.2 = 51 is added.
+    # Exact values are integers here, as 255 x 0.2 = 51 is added.
     found = corrupt(x, "brightness", 4)
     assert found.equal((x.int() + 51).clamp_max(255).to(torch.uint8))

@@ -10,7 +10,7 @@ from tacit.data import digits
 from tacit.data.corruptions import CORRUPTIONS, FUNCTIONS, corrupt
 from tacit.data.corruptions.severities import MNIST_PUBLISHED, TABLES
 
-# By the published numbers, the change of these is not larger at every severity.
+# With the published parameters, the PSNR of these doesn't fall at every severity.
 NOT_GRADED_BY_PSNR = {
     ("cifar", "glass_blur"), ("cifar", "motion_blur"), ("cifar", "frost"),
     ("cifar", "elastic_transform"), ("tiny_imagenet", "glass_blur"), ("tiny_imagenet", "frost"),
@@ -22,7 +22,7 @@ SHAPES = {"cifar": (3, 32, 32), "tiny_imagenet": (3, 64, 64), "mnist": (1, 28, 2
 
 @cache
 def photographs(size):
-    """Return pieces of the photographs that come with scikit-learn, (B, 3, size, size)."""
+    """Return tiles of the photographs that ship with scikit-learn, (B, 3, size, size)."""
     pieces = []
     for image in load_sample_images().images:
         x = torch.from_numpy(image.copy()).permute(2, 0, 1)[None].double()
@@ -34,7 +34,7 @@ def photographs(size):
 
 @cache
 def handwriting():
-    """Return digits of scikit-learn, enlarged to 28 x 28."""
+    """Return scikit-learn's digits, enlarged to 28 x 28."""
     x = digits().train[0][:200].reshape(-1, 1, 8, 8)
     large = torch.nn.functional.interpolate(x, (20, 20), mode="bicubic").clamp(0, 1)
     return torch.nn.functional.pad(255 * large, (4, 4, 4, 4)).round().to(torch.uint8)
@@ -99,27 +99,27 @@ def test_many_images_are_done_in_chunks(name, monkeypatch):
     assert corrupt(clean, name, 1)[:4].equal(first)
 
 
-def test_images_of_a_batch_get_draws_of_their_own():
+def test_each_image_of_a_batch_has_its_own_draws():
     clean = pictures("cifar", count=1).expand(8, -1, -1, -1)
     for name in ("motion_blur", "snow", "frost", "fog", "elastic_transform", "shot_noise"):
         assert len(corrupt(clean, name, 5).flatten(1).unique(dim=0)) == 8, name
 
 
-def test_what_is_left_out():
+def test_default_severity_and_kind():
     grey, small, large = (pictures(kind, 4) for kind in ("mnist", "cifar", "tiny_imagenet"))
     assert corrupt(grey, "shear").equal(corrupt(grey, "shear", 2, kind="mnist"))
     assert corrupt(small, "fog").equal(corrupt(small, "fog", 5, kind="cifar"))
     assert corrupt(large, "fog").equal(corrupt(large, "fog", 5, kind="tiny_imagenet"))
 
 
-def test_larger_images_and_none_at_all():
+def test_larger_images_and_empty_batches():
     large = torch.randint(0, 256, (2, 3, 96, 96), dtype=torch.uint8)
     for name in CORRUPTIONS["cifar"]:
         assert corrupt(large, name, 2).shape == large.shape, name
         assert corrupt(large[:0], name, 2).shape == (0, 3, 96, 96)
 
 
-def test_whatever_the_default_precision():
+def test_other_default_dtypes():
     torch.set_default_dtype(torch.float64)
     try:
         found = [corrupt(pictures("cifar", 2), name) for name in CORRUPTIONS["cifar"]]
@@ -134,7 +134,7 @@ def test_whatever_the_default_precision():
     [
         ((pictures("cifar"), "fog", 3.0), "severity: expected 1 to 5, received 3.0"),
         ((torch.zeros(5, dtype=torch.uint8), "fog"), "expected images"),
-        ((pictures("cifar"), "rain"), "expected for cifar one of gaussian_noise, .*'rain'"),
+        ((pictures("cifar"), "rain"), "for cifar, expected one of gaussian_noise, .*'rain'"),
         ((pictures("cifar"), "fog", 0), "severity: expected 1 to 5, received 0"),
         ((pictures("cifar").float(), "fog"), "of uint8, received .* of torch.float32"),
         ((torch.zeros(2, 3, 32, 48, dtype=torch.uint8), "fog"), "expected square images"),
@@ -151,7 +151,7 @@ def test_bad_input(arguments, match):
 
 
 class TestNoise:
-    """Moments of noise on a grey image, with bounds from their standard errors."""
+    """Moments of the noise on a grey image, with bounds from their standard errors."""
 
     def values(self, name, level, *arguments):
         x = torch.full((200, 3, 32, 32), level, dtype=torch.float64)
@@ -181,22 +181,22 @@ class TestNoise:
 
 
 class TestGlass:
-    def test_grey_pixels_are_exchanged(self):
+    def test_grey_pixels_are_swapped(self):
         x = (pictures("mnist", 5).double() / 255).contiguous()
         x = (x * 200 + torch.arange(28)).round() / 255
         found = FUNCTIONS["glass_blur"](x, torch.Generator().manual_seed(0), 0.0, 2, 2)
         assert not found.equal(x)
         assert_close(found.flatten(1).sort().values, x.flatten(1).sort().values, atol=1e-2, rtol=0)
 
-    def test_colors_come_from_a_near_pixel(self):
+    def test_colors_come_from_a_nearby_pixel(self):
         x = torch.arange(32 * 32, dtype=torch.float64).reshape(1, 1, 32, 32) / 2000
         x = (x.expand(3, 3, 32, 32) * 255).floor() / 255 + 0.001
         found = FUNCTIONS["glass_blur"](x, torch.Generator().manual_seed(0), 0.0, 1, 1)
         assert found.shape == x.shape
-        # Upwards and to the left only, by one at a time: never far.
+        # Pixels are taken from above and from the left, by at most one step at a time.
         assert (found - x).abs().max() < 34 * 3 / 2000
 
-    def test_a_pixel_without_neighbours_to_take_is_kept(self):
+    def test_pixels_near_the_border_are_kept(self):
         x = pictures("cifar", 2).double() / 255
         found = FUNCTIONS["glass_blur"](x, torch.Generator().manual_seed(0), 0.0, 1, 1)
         kept = (x * 255).floor() / 255
@@ -239,7 +239,8 @@ class TestWeather:
         found = FUNCTIONS["snow"](
             black, torch.Generator().manual_seed(0), 0.1, 0.2, 1, 0.6, 8, 3, 1.0
         )
-        assert_close(found, found.rot90(2, (-2, -1)))  # a layer, and the same upside down
+        # The layer is added twice, once rotated by 180 degrees.
+        assert_close(found, found.rot90(2, (-2, -1)))
         assert 0.3 < (found == 0).double().mean() < 0.95
 
 
@@ -291,7 +292,7 @@ class TestStrokes:
         for line in (on[7:9, 10:18], on[19:21, 10:18]):
             assert line.any(0).all()
 
-    def test_nothing_has_no_edges(self):
+    def test_a_constant_image_has_no_edges(self):
         x = torch.full((1, 1, 28, 28), 128, dtype=torch.uint8)
         assert corrupt(x, "canny_edges").max() == 0
 

@@ -1,8 +1,8 @@
-"""Corrupted images: noise, blur, weather and what files do, as in the published sets.
+"""Image corruptions of the published sets: noise, blur, weather and digital artefacts.
 
-Batched code for any device. Where the originals draw random numbers, other ones are drawn here: the
-images differ from the published ones as two runs of the originals would. Frost is made instead of
-photographed.
+The code is batched and runs on any device. Its random draws are not those of the originals: images
+differ from the published ones as two runs of the originals would. Frost is synthesised instead of
+taken from photographs.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tacit.data.corruptions.severities import MNIST_PUBLISHED, TABLES, Kind
 __all__ = ["CORRUPTIONS", "Kind", "corrupt"]
 
 CORRUPTIONS: dict[Kind, tuple[str, ...]] = {kind: tuple(table) for kind, table in TABLES.items()}
-"""The names of the corruptions of each kind of images."""
+"""Names of the corruptions for each kind of images."""
 
-CHUNK = 500  # images at a time; part of what a seed means
+CHUNK = 500  # images per chunk; another size gives other images for the same seed
 FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     function.__name__: function
     for function in (
@@ -46,18 +46,18 @@ def corrupt(
 ) -> Tensor:
     """Return corrupted images.
 
-    The same seed gives the same images on the same device, whatever else is drawn.
+    The same seed gives the same images on the same device, whatever the global random state.
 
     Args:
         pixels: Square images, (B, C, H, W), uint8.
-        name: Of the corruption, one of `CORRUPTIONS[kind]`.
-        severity: From 1 to 5; if left out 5, and for MNIST-C the published one.
-        kind: Whose severities: "cifar", "tiny_imagenet" or "mnist"; if left out, "mnist" for grey
-            images and otherwise by their size.
-        seed: Of all that is random.
+        name: Name of the corruption, one of `CORRUPTIONS[kind]`.
+        severity: From 1 to 5; by default 5, and for MNIST-C the published severity.
+        kind: Table of severities: "cifar", "tiny_imagenet" or "mnist"; by default "mnist" for grey
+            images, otherwise according to their size.
+        seed: Random seed.
 
     Returns:
-        As many images, uint8.
+        Corrupted images, of the same shape and dtype.
 
     Examples:
         >>> import torch
@@ -69,14 +69,14 @@ def corrupt(
     kind = _kind(pixels) if kind is None else kind
     arguments = _arguments(name, severity, kind)
     if kind == "mnist" and pixels.shape[1] != 1:
-        raise ValueError("kind: the corruptions of MNIST-C are for grey images, with one channel.")
+        raise ValueError("kind: the corruptions of MNIST-C are for grey images with one channel.")
     generator = torch.Generator(device=pixels.device)
     generator.manual_seed(zlib.crc32(f"{seed} {kind} {name} {arguments}".encode()))
     found = torch.empty_like(pixels, memory_format=torch.contiguous_format)
     for first in range(0, len(pixels), CHUNK):
         at = slice(first, first + CHUNK)
         images = 255 * FUNCTIONS[name](pixels[at].float() / 255, generator, *arguments).clamp(0, 1)
-        # MNIST-C was rounded; the others were cut off, but for what is whole up to rounding errors.
+        # MNIST-C was rounded, the others truncated; 1e-3 keeps integers despite rounding errors.
         whole = images.round() if kind == "mnist" else (images + 1e-3).floor()
         found[at] = whole.to(torch.uint8)
     return found
@@ -93,7 +93,7 @@ def _arguments(name: str, severity: int | None, kind: Kind) -> tuple[Any, ...]:
         raise ValueError(f"kind: expected {', '.join(TABLES)}; received {kind!r}.")
     if name not in TABLES[kind]:
         known = ", ".join(TABLES[kind])
-        raise ValueError(f"corrupt: expected for {kind} one of {known}; received {name!r}.")
+        raise ValueError(f"corrupt: for {kind}, expected one of {known}; received {name!r}.")
     if severity is None:
         severity = MNIST_PUBLISHED[name] if kind == "mnist" else 5
     if not isinstance(severity, int) or not 1 <= severity <= 5:

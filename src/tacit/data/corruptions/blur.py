@@ -1,4 +1,4 @@
-"""Blurs: out of focus, behind glass, in motion, while zooming."""
+"""Blurs: defocus, glass, motion and zoom."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tacit.data.corruptions import sampling
 
 
 def defocus_blur(x: Tensor, generator: torch.Generator, radius: float, soft: float) -> Tensor:
-    """Blur by a disk with a soft border."""
+    """Convolve with a disk whose edge is smoothed by a Gaussian."""
     reach = torch.arange(-8, 9, dtype=torch.float64)
     disk = (reach[:, None].square() + reach.square() <= radius**2).double()
     disk = disk / disk.sum()
-    # A Gaussian of three pixels, whatever its width.
+    # The Gaussian has three taps, whatever its standard deviation.
     taps = torch.exp(-0.5 * (torch.arange(-1, 2, dtype=torch.float64) / soft).square())
     matrix = sampling.filter_matrix(17, taps / taps.sum(), "mirror")
     kernel = sampling.separable(disk, matrix, matrix)
-    cut = 8 - int(kernel.sum(0).nonzero().min())  # zeros at the border cost time
+    cut = 8 - int(kernel.sum(0).nonzero().min())  # drop zeros at the border, which cost time
     kernel = sampling.on(x, kernel[8 - cut : 9 + cut, 8 - cut : 9 + cut])
     padded = F.pad(x, (cut, cut, cut, cut), mode="reflect").flatten(0, 1)[:, None]
     return F.conv2d(padded, kernel[None, None]).reshape(x.shape)
@@ -28,10 +28,10 @@ def defocus_blur(x: Tensor, generator: torch.Generator, radius: float, soft: flo
 def glass_blur(
     x: Tensor, generator: torch.Generator, sigma: float, reach: int, rounds: int
 ) -> Tensor:
-    """Blur, exchange pixels with near ones, and blur again.
+    """Blur, swap pixels with nearby ones, and blur again.
 
-    As in the published sets: pixels of color images are overwritten by the near one; grey images
-    are blurred along their columns only, and half of their pixels are exchanged.
+    As in the published sets, pixels of color images are overwritten instead of swapped; grey images
+    are blurred along their columns only, and half of their pixels are swapped.
     """
     smooth = sampling.vertical_blur if x.shape[1] == 1 else sampling.gaussian_blur
     x = (smooth(x, sigma) * 255).floor() / 255
@@ -58,13 +58,13 @@ def glass_blur(
 
 
 def motion_blur(x: Tensor, generator: torch.Generator, radius: int, sigma: float) -> Tensor:
-    """Blur along a direction of up to 45 degrees."""
+    """Blur along a random direction within 45 degrees of the horizontal."""
     angles = sampling.uniform((len(x),), -45, 45, x, generator)
     return sampling.motion_blur(x, angles, radius, sigma)
 
 
 def zoom_blur(x: Tensor, generator: torch.Generator, end: float, step: float) -> Tensor:
-    """Average enlargements from 1 to before `end`, with the image itself once more."""
-    zooms = np.arange(1, end, step).tolist()  # its rounding, which lets some ends in, is published
+    """Average the image and its enlargements by factors from 1 to `end`, exclusive."""
+    zooms = np.arange(1, end, step).tolist()  # as published: rounding may include `end`
     total = x + sum(sampling.clipped_zoom(x, zoom) for zoom in zooms)
     return total / (len(zooms) + 1)

@@ -1,4 +1,4 @@
-"""What cameras and files do: contrast, warps, coarse pixels, JPEG."""
+"""Digital artefacts: low contrast, elastic warps, pixelation and JPEG compression."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from tacit.data.corruptions import sampling
 
-# Of the JPEG standard, annex K: how coarsely each frequency of brightness and of color is kept.
+# Quantisation tables of the JPEG standard, annex K.
 LUMINANCE = (
     (16, 11, 10, 16, 24, 40, 51, 61), (12, 12, 14, 19, 26, 58, 60, 55),
     (14, 13, 16, 24, 40, 57, 69, 56), (14, 17, 22, 29, 51, 87, 80, 62),
@@ -22,14 +22,14 @@ CHROMINANCE = (
     (24, 26, 56, 99, 99, 99, 99, 99), (47, 66, 99, 99, 99, 99, 99, 99),
     *((99,) * 8,) * 4,
 )  # fmt: skip
-# Brightness and two colors from red, green and blue.
+# RGB to YCbCr, without the offset of 128.
 TO_YCC = (
     (0.299, 0.587, 0.114), (-0.168736, -0.331264, 0.5), (0.5, -0.418688, -0.081312),
 )  # fmt: skip
 
 
 def contrast(x: Tensor, generator: torch.Generator, factor: float) -> Tensor:
-    """Bring values closer to the channel's mean."""
+    """Scale the deviations from each channel's mean by a factor."""
     mean = x.mean((-2, -1), keepdim=True)
     return mean + factor * (x - mean)
 
@@ -37,14 +37,15 @@ def contrast(x: Tensor, generator: torch.Generator, factor: float) -> Tensor:
 def elastic_transform(
     x: Tensor, generator: torch.Generator, strength: float, smooth: float, shift: float
 ) -> Tensor:
-    """Move three points at random with all that is between them, then every pixel a little.
+    """Apply a random affine map, then a smooth random displacement of every pixel.
 
     Args:
         x: Images.
         generator: Source of randomness.
-        strength: Of the small moves, in parts of the image's size.
-        smooth: How alike those of near pixels are, in the same unit.
-        shift: How far the three points move at most, in the same unit.
+        strength: Amplitude of the displacements before smoothing, relative to the image size.
+        smooth: Standard deviation of the Gaussian that smooths them, relative to the image size.
+        shift: Maximum shift, in each coordinate, of the three points that define the affine map,
+            relative to the image size.
     """
     count, size = len(x), x.shape[-1]
     middle, third = size // 2, size // 3
@@ -52,7 +53,7 @@ def elastic_transform(
     before = torch.tensor([[middle + a, middle + b] for a, b in corners], dtype=torch.float64)
     moves = sampling.uniform((count, 3, 2), -shift * size, shift * size, x, generator)
     after = before + moves.cpu().double()
-    # The map takes new points to old ones: A (new, 1) = old.
+    # The map takes new points to old points: A (new, 1) = old.
     points = torch.cat([after, torch.ones_like(after[..., :1])], -1)
     matrices = torch.linalg.solve(points, before.expand(count, 3, 2)).transpose(1, 2)
     x = sampling.affine(x, sampling.on(x, matrices), "mirror")
@@ -65,7 +66,7 @@ def elastic_transform(
 
 
 def pixelate(x: Tensor, generator: torch.Generator, factor: float) -> Tensor:
-    """Make images smaller, then as large as before, by averaging boxes of pixels."""
+    """Downsample images and upsample them again, with box filters."""
     size = x.shape[-1]
     small = int(size * factor)
     down, up = sampling.box_matrix(size, small), sampling.box_matrix(small, size)
@@ -74,10 +75,10 @@ def pixelate(x: Tensor, generator: torch.Generator, factor: float) -> Tensor:
 
 
 def jpeg_compression(x: Tensor, generator: torch.Generator, quality: int) -> Tensor:
-    """Keep what a JPEG file keeps: all of its steps but the one that loses nothing.
+    """Apply the lossy steps of JPEG compression, without its lossless entropy coding.
 
-    Brightness and, at half the resolution, two colors; in blocks of 8 x 8, frequencies rounded to
-    multiples that depend on the quality.
+    Luminance, and chrominance at half the resolution, are transformed in blocks of 8 x 8, and their
+    DCT coefficients are rounded to multiples that depend on the quality.
     """
     pixels = 255 * x
     if x.shape[1] == 1:
@@ -93,7 +94,7 @@ def jpeg_compression(x: Tensor, generator: torch.Generator, quality: int) -> Ten
 
 
 def _rounded_blocks(plane: Tensor, table: tuple[tuple[int, ...], ...], quality: int) -> Tensor:
-    """Return planes (B, C, H, W) whose frequencies in blocks of 8 x 8 were rounded."""
+    """Return planes (B, C, H, W) with the DCT coefficients of their 8 x 8 blocks quantised."""
     height, width = plane.shape[-2:]
     missing = (-width % 8, -height % 8)
     padded = F.pad(plane, (0, missing[0], 0, missing[1]), mode="replicate")
@@ -103,7 +104,7 @@ def _rounded_blocks(plane: Tensor, table: tuple[tuple[int, ...], ...], quality: 
     scale = 5000 / quality if quality < 50 else 200 - 2 * quality
     steps = ((steps * scale + 50) / 100).floor().clamp(1, 255)
     parts = (cosines @ blocks @ cosines.T) / steps
-    # Halves away from 0, also those that rounding errors have made a little smaller.
+    # Round half away from zero; 0.5001 includes halves that rounding errors made smaller.
     frequencies = parts.sign() * (parts.abs() + 0.5001).floor() * steps
     blocks = cosines.T @ frequencies @ cosines
     joined = blocks.permute(0, 1, 2, 4, 3, 5).reshape(padded.shape)

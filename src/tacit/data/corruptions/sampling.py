@@ -1,7 +1,7 @@
-"""Blurring, shifting and resizing of many images at once: what the corruptions are made of.
+"""Batched blurring, warping and resizing: the building blocks of the corruptions.
 
-Images are (B, C, H, W) with values from 0 to 1. A filter along an axis is a small matrix, whatever
-happens at the border, so that blurring and resizing are two matrix products.
+Images are (B, C, H, W) with values in [0, 1]. A filter along an axis, including its border mode, is
+a small matrix, so blurring and resizing are two matrix products.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 Border: TypeAlias = Literal["zeros", "edge", "mirror", "symmetric"]
-"""What lies beyond an image d c b a: 0; a a a; b c d; a b c."""
+"""How a row ... d c b a continues beyond the image: 0 0 0; a a a; b c d; a b c."""
 
-# torch's padding of grid_sample, and whether it reflects at the centres of pixels.
+# padding_mode and align_corners of grid_sample; with the latter it reflects at pixel centres.
 PADDING: dict[Border, tuple[str, bool]] = {
     "zeros": ("zeros", True),
     "edge": ("border", True),
@@ -26,13 +26,13 @@ PADDING: dict[Border, tuple[str, bool]] = {
 
 
 def sampled(x: Tensor, rows: Tensor, columns: Tensor, border: Border = "zeros") -> Tensor:
-    """Return images at places between pixels, by linear interpolation.
+    """Return images sampled at fractional positions by bilinear interpolation.
 
     Args:
         x: Images, (B, C, H, W).
-        rows: Where to look, in pixels, (B, H', W').
-        columns: The same.
-        border: What lies beyond the images.
+        rows: Row coordinates in pixels, (B, H', W').
+        columns: Column coordinates in pixels, (B, H', W').
+        border: How images continue beyond their border.
     """
     padding, centres = PADDING[border]
     height, width = x.shape[-2:]
@@ -46,7 +46,7 @@ def sampled(x: Tensor, rows: Tensor, columns: Tensor, border: Border = "zeros") 
 
 
 def pixel_grid(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the rows and the columns of an image's pixels, each (H, W)."""
+    """Return the row and column coordinates of an image's pixels, each (H, W)."""
     height, width = x.shape[-2:]
     rows, columns = torch.arange(height), torch.arange(width)
     found = torch.meshgrid(rows.to(x), columns.to(x), indexing="ij")
@@ -54,12 +54,12 @@ def pixel_grid(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def affine(x: Tensor, matrices: Tensor, border: Border = "zeros") -> Tensor:
-    """Return images whose pixel (column, row) is that of the old one at A (column, row, 1).
+    """Return images whose value at (column, row) is the input's at A (column, row, 1).
 
     Args:
         x: Images, (B, C, H, W).
         matrices: A, (B, 2, 3).
-        border: What lies beyond the images.
+        border: How images continue beyond their border.
     """
     rows, columns = pixel_grid(x)
     places = torch.stack([columns, rows, torch.ones_like(rows)])  # (3, H, W)
@@ -68,7 +68,7 @@ def affine(x: Tensor, matrices: Tensor, border: Border = "zeros") -> Tensor:
 
 
 def vertical_blur(x: Tensor, sigma: float) -> Tensor:
-    """Return images blurred by a Gaussian along their columns only; the border is repeated."""
+    """Return images blurred by a Gaussian along their columns only, with edge padding."""
     matrix = gaussian_matrix(x.shape[-2], sigma, 4.0, "edge")
     return x if matrix is None else on(x, matrix) @ x
 
@@ -76,13 +76,13 @@ def vertical_blur(x: Tensor, sigma: float) -> Tensor:
 def gaussian_blur(
     x: Tensor, sigma: float, truncate: float = 4.0, border: Border = "edge"
 ) -> Tensor:
-    """Return images blurred by a Gaussian that is cut off at `truncate` standard deviations."""
+    """Return images blurred by a Gaussian truncated at `truncate` standard deviations."""
     vertical, horizontal = (gaussian_matrix(n, sigma, truncate, border) for n in x.shape[-2:])
     return x if vertical is None or horizontal is None else separable(x, vertical, horizontal)
 
 
 def gaussian_matrix(size: int, sigma: float, truncate: float, border: Border) -> Tensor | None:
-    """Return the matrix that blurs a line of pixels; None where it would change nothing."""
+    """Return the matrix that blurs a line of pixels; None if it is the identity."""
     radius = int(truncate * sigma + 0.5)
     if not sigma or not radius:
         return None
@@ -95,9 +95,9 @@ def filter_matrix(size: int, kernel: Tensor, border: Border) -> Tensor:
     """Return the matrix (size, size) that correlates a line of pixels with a kernel.
 
     Args:
-        size: Pixels of the line.
-        kernel: Weights of the pixels from -radius to radius.
-        border: What lies beyond the line.
+        size: Number of pixels in the line.
+        kernel: Weights at the offsets -radius to radius.
+        border: How the line continues beyond its ends.
     """
     radius = len(kernel) // 2
     places = torch.arange(size)[:, None] + torch.arange(-radius, radius + 1)  # (size, taps)
@@ -117,14 +117,14 @@ def filter_matrix(size: int, kernel: Tensor, border: Border) -> Tensor:
 
 
 def separable(x: Tensor, vertical: Tensor, horizontal: Tensor) -> Tensor:
-    """Return images with a matrix applied to their columns and one to their rows."""
+    """Return images with one matrix applied along their columns and one along their rows."""
     return on(x, vertical) @ x @ on(x, horizontal).T
 
 
 def on(x: Tensor, small: Tensor) -> Tensor:
-    """Return a small matrix in the images' precision and on their device.
+    """Return a small matrix with the dtype and on the device of the images.
 
-    In two steps: not all devices have double precision.
+    The dtype is converted first, as not all devices support float64.
     """
     return small.to(x.dtype).to(x.device)
 
@@ -142,29 +142,29 @@ def box_matrix(before: int, after: int) -> Tensor:
 
 
 def clipped_zoom(x: Tensor, zoom: float) -> Tensor:
-    """Return the middle of images, enlarged to their size."""
+    """Return the centre of images, enlarged to their size."""
     size = x.shape[-1]
     kept = math.ceil(size / zoom)
     top = (size - kept) // 2
     middle = x[..., top : top + kept, top : top + kept]
     large = round(kept * zoom)
-    # Ends on ends, as SciPy's zoom has it.
+    # Corners are aligned, as in SciPy's zoom.
     enlarged = F.interpolate(middle, (large, large), mode="bilinear", align_corners=True)
     trim = (large - size) // 2
     return enlarged[..., trim : trim + size, trim : trim + size]
 
 
 def motion_blur(x: Tensor, angles: Tensor, radius: int, sigma: float) -> Tensor:
-    """Return images blurred towards one side along a direction of their own.
+    """Return images blurred to one side, each along its own direction.
 
-    The weights of the pixels at the distances 0, 1, ..., 2 radius are a Gaussian's; distances are
-    rounded to whole pixels, and the border is repeated, as in ImageMagick.
+    Pixels at distances 0, 1, ..., 2 radius have Gaussian weights. Offsets are rounded to whole
+    pixels, and images are edge-padded, as in ImageMagick.
 
     Args:
         x: Images, (B, C, H, W).
-        angles: In degrees, (B,).
+        angles: Directions in degrees, (B,).
         radius: Half of the largest distance.
-        sigma: Of the Gaussian.
+        sigma: Standard deviation of the Gaussian.
     """
     height, width = x.shape[-2:]
     taps = torch.arange(2 * radius + 1, dtype=torch.float64)
@@ -187,11 +187,11 @@ def motion_blur(x: Tensor, angles: Tensor, radius: int, sigma: float) -> Tensor:
 def uniform(
     shape: tuple[int, ...], low: float, high: float, like: Tensor, generator: torch.Generator
 ) -> Tensor:
-    """Return random numbers between two bounds."""
+    """Return uniform draws between two bounds."""
     drawn = torch.rand(shape, generator=generator, device=like.device, dtype=like.dtype)
     return low + (high - low) * drawn
 
 
 def normal(shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
-    """Return standard normal random numbers."""
+    """Return standard normal draws."""
     return torch.randn(shape, generator=generator, device=like.device, dtype=like.dtype)

@@ -1,8 +1,9 @@
-"""How strong each corruption is at the severities 1 to 5, in the published sets.
+"""Parameters of the corruptions at severities 1 to 5, as in the published sets.
 
-The numbers are those with which CIFAR-10-C and CIFAR-100-C, TinyImageNet-C (Hendrycks and
-Dietterich, 2019) and MNIST-C (Mu and Gilmer, 2019) were made, from their authors' repositories.
-Each row holds the arguments of the function of that name, behind the images and the generator.
+They are the parameters with which CIFAR-10-C and CIFAR-100-C, TinyImageNet-C (Hendrycks and
+Dietterich, 2019) and MNIST-C (Mu and Gilmer, 2019) were generated, from their authors'
+repositories. Each row holds the arguments that follow the images and the generator in the function
+of that name.
 """
 
 from __future__ import annotations
@@ -82,10 +83,10 @@ MNIST: dict[str, Severities] = {
     "rotate": ((0.2,), (0.4,), (0.6,), (0.8,), (1.0,)),
     "brightness": ((0.1,), (0.2,), (0.3,), (0.4,), (0.5,)),
     "translate": ((1,), (2,), (3,), (4,), (5,)),
-    # Not graded by its authors, who invert 7 columns on either side.
+    # The authors define no severities and invert 7 columns on either side.
     "stripe": ((3,), (5,), (7,), (9,), (11,)),
     "fog": ((1.5, 2, 256), (2.0, 2, 256), (2.5, 1.7, 256), (2.5, 1.5, 256), (3.0, 1.4, 256)),
-    # Its authors have two forms of one effect; on grey images they are the same.
+    # The authors have two variants of this effect, which are the same on grey images.
     "spatter": (
         (0.65, 0.3, 4, 0.69, 0.6),
         (0.65, 0.3, 3, 0.68, 0.6),
@@ -93,7 +94,7 @@ MNIST: dict[str, Severities] = {
         (0.65, 0.3, 1, 0.65, 1.5),
         (0.67, 0.4, 1, 0.65, 1.5),
     ),
-    # Not graded by its authors, who draw one line; nor are zigzags and edges.
+    # The authors define no severities for these three and draw one line.
     "dotted_line": ((1,), (2,), (3,), (4,), (5,)),
     "zigzag": ((1,), (2,), (3,), (4,), (5,)),
     "canny_edges": ((0.2,), (0.4,), (0.6,), (0.8,), (1.0,)),
@@ -105,7 +106,7 @@ TABLES: dict[Kind, dict[str, Severities]] = {
     "mnist": MNIST,
 }
 
-# The severity with which MNIST-C was published.
+# The severity at which each corruption of MNIST-C was published.
 MNIST_PUBLISHED: dict[str, int] = {
     "shot_noise": 5, "impulse_noise": 4, "glass_blur": 1, "motion_blur": 1, "shear": 2, "scale": 3,
     "rotate": 2, "brightness": 5, "translate": 3, "stripe": 3, "fog": 5, "spatter": 4,

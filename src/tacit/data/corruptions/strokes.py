@@ -1,4 +1,4 @@
-"""What happens to handwriting: moved, turned, crossed out, or only its edges kept."""
+"""Corruptions of handwriting: affine maps, stripes, lines and edges."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from tacit.data.corruptions import sampling
 
 
 def shear(x: Tensor, generator: torch.Generator, angle: float) -> Tensor:
-    """Slant images to either side."""
+    """Shear images to a random side."""
     angles = angle * _signs(x, generator)
     ones, zeros = torch.ones_like(angles), torch.zeros_like(angles)
     return _about_the_centre(x, ones, -angles.sin(), zeros, angles.cos())
 
 
 def rotate(x: Tensor, generator: torch.Generator, angle: float) -> Tensor:
-    """Turn images to either side."""
+    """Rotate images in a random direction, by an angle in radians."""
     angles = angle * _signs(x, generator)
     return _about_the_centre(x, angles.cos(), -angles.sin(), angles.sin(), angles.cos())
 
 
 def scale(x: Tensor, generator: torch.Generator, factor: float) -> Tensor:
-    """Make what is shown smaller."""
+    """Scale images about their centre by a factor."""
     inverse = x.new_full((len(x),), 1 / factor)
     zeros = torch.zeros_like(inverse)
     return _about_the_centre(x, inverse, zeros, zeros, inverse)
 
 
 def translate(x: Tensor, generator: torch.Generator, pixels: int) -> Tensor:
-    """Move images along a diagonal."""
+    """Shift images along a random diagonal."""
     moves = pixels * torch.stack([_signs(x, generator), _signs(x, generator)], -1)
     matrices = torch.cat([torch.eye(2).to(x).expand(len(x), 2, 2), moves[..., None]], -1)
     return sampling.affine(x, matrices)
 
 
 def stripe(x: Tensor, generator: torch.Generator, columns: int) -> Tensor:
-    """Invert the columns at the left and at the right."""
+    """Invert a number of columns at the left and right edges."""
     width = x.shape[-1]
     place = torch.arange(width, device=x.device)
     return torch.where((place < columns) | (place >= width - columns), 1 - x, x)
 
 
 def dotted_line(x: Tensor, generator: torch.Generator, lines: int) -> Tensor:
-    """Draw dotted lines from the left to the right."""
+    """Draw dotted lines from left to right."""
     size, count = x.shape[-1], len(x)
     gaps = torch.arange(size, device=x.device) // 2 % 2 == 0
     for _ in range(lines):
@@ -56,9 +56,9 @@ def dotted_line(x: Tensor, generator: torch.Generator, lines: int) -> Tensor:
 
 
 def zigzag(x: Tensor, generator: torch.Generator, lines: int) -> Tensor:
-    """Draw zigzag lines from the left to the right."""
+    """Draw zigzag lines from left to right."""
     size, count = x.shape[-1], len(x)
-    length = 2.0  # of a stroke along the line, and its height
+    length = 2.0  # extent of a stroke along the line, and its height
     first, last = 2, size - 3
     for _ in range(lines):
         start = torch.randint(0, size - 1, (count,), generator=generator, device=x.device).to(x)
@@ -87,21 +87,21 @@ def zigzag(x: Tensor, generator: torch.Generator, lines: int) -> Tensor:
 
 
 def canny_edges(x: Tensor, generator: torch.Generator, share: float) -> Tensor:
-    """Keep edges only (Canny's detector), or mix the image with them.
+    """Return share times the edges found by Canny's detector, plus (1 - share) times the image.
 
-    Smoothing by a Gaussian of one pixel; the gradient's ridges above 0.1, in so far as they are
-    connected with one above 0.2.
+    Images are smoothed by a Gaussian of one pixel. Ridges of the gradient magnitude above 0.1 are
+    edges if they are connected to a ridge above 0.2.
     """
     smooth = sampling.gaussian_blur(x, 1.0, border="zeros")
     inside = sampling.gaussian_blur(torch.ones_like(x[:1]), 1.0, border="zeros")
-    smooth = smooth / inside  # what lies beyond the border doesn't count
+    smooth = smooth / inside  # average only over pixels inside the image
     padded = F.pad(smooth, (1, 1, 1, 1), mode="replicate")
     sobel = x.new_tensor([[1.0, 0.0, -1.0], [2.0, 0.0, -2.0], [1.0, 0.0, -1.0]])
     across, down = (F.conv2d(padded, kernel[None, None]) for kernel in (-sobel, -sobel.T))
     steep = (across.square() + down.square()).sqrt()
     ridge = _ridges(steep, across, down)
     weak, strong = ridge & (steep >= 0.1), ridge & (steep >= 0.2)
-    while True:  # grow the strong ones along the weak ones, to all eight sides
+    while True:  # grow strong ridges along weak ones, with 8-connectivity
         grown = (F.max_pool2d(strong.to(x), 3, 1, 1) > 0) & weak
         if grown.equal(strong):
             break
@@ -110,9 +110,9 @@ def canny_edges(x: Tensor, generator: torch.Generator, share: float) -> Tensor:
 
 
 def _ridges(steep: Tensor, across: Tensor, down: Tensor) -> Tensor:
-    """Return where the gradient is not smaller than on either side along its own direction."""
+    """Return where the gradient magnitude is a local maximum along the gradient."""
     rows, columns = sampling.pixel_grid(steep)
-    # To the border of the 3 x 3 neighbours: the larger component becomes 1.
+    # Steps end on the border of the 3 x 3 neighbourhood: the larger component becomes 1.
     largest = torch.maximum(across.abs(), down.abs()).clamp_min(1e-12)
     right, below = (across / largest)[:, 0], (down / largest)[:, 0]
     kept = steep > 0
@@ -125,7 +125,7 @@ def _ridges(steep: Tensor, across: Tensor, down: Tensor) -> Tensor:
 
 
 def _about_the_centre(x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
-    """Return images whose pixels come from the matrix (a, b; c, d) times their own place."""
+    """Return images warped by the linear map (a, b; c, d) about their centre."""
     centre = (x.shape[-1] - 1) / 2
     rows = [
         torch.stack([a, b, centre * (1 - a - b)], -1),
@@ -140,7 +140,7 @@ def _signs(x: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _line(x: Tensor, left: Tensor, top: Tensor, right: Tensor, bottom: Tensor) -> Tensor:
-    """Return a soft line for each image, (B, 1, H, W), between the columns of its ends."""
+    """Return a soft line for each image, (B, 1, H, W), between the columns of its endpoints."""
     rows, columns = sampling.pixel_grid(x)
     left, top, right, bottom = (end[:, None, None] for end in (left, top, right, bottom))
     slope = (bottom - top) / (right - left)

@@ -1,4 +1,4 @@
-"""Weather: snow, frost, fog, light, and mud."""
+"""Weather: snow, frost, fog, brightness and spatter."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from torch.nn import functional as F
 
 from tacit.data.corruptions import sampling
 
-# Mean colors, and standard deviations within 32 x 32 pixels, of the five photographs of frost that
-# the published sets were made with (measured); their pictures are not ours to ship.
+# Mean colors, and standard deviations within 32 x 32 pixels, measured on the five photographs of
+# frost used in the published sets. The photographs themselves are not ours to distribute.
 FROST_COLORS = (
     (0.305, 0.585, 0.650), (0.787, 0.805, 0.841), (0.787, 0.805, 0.841), (0.540, 0.599, 0.648),
     (0.441, 0.484, 0.528),
@@ -28,18 +28,18 @@ def snow(
     sigma: float,
     kept: float,
 ) -> Tensor:
-    """Add flakes that fall, and make everything paler.
+    """Add motion-blurred snowflakes and whiten the image.
 
     Args:
         x: Images.
         generator: Source of randomness.
-        level: Mean of the noise that flakes are made of.
-        spread: Its standard deviation.
-        zoom: How much flakes are enlarged.
-        threshold: Below it there is no flake.
-        radius: Of the motion blur.
-        sigma: Of the motion blur.
-        kept: Share of the image; the rest is paler.
+        level: Mean of the noise from which flakes are made.
+        spread: Standard deviation of the noise.
+        zoom: Magnification of the flakes.
+        threshold: Noise below it is set to 0.
+        radius: Radius of the motion blur.
+        sigma: Standard deviation of the motion blur.
+        kept: Weight of the original image; the rest is its whitened version.
     """
     noise = sampling.normal((len(x), 1, *x.shape[-2:]), x, generator)
     layer = sampling.clipped_zoom(level + spread * noise, zoom)
@@ -52,10 +52,11 @@ def snow(
 
 
 def frost(x: Tensor, generator: torch.Generator, kept: float, amount: float) -> Tensor:
-    """Lay ice crystals over the image.
+    """Overlay the image with ice crystals.
 
-    Crystals are made: ridges of smooth noise, at several scales, stretched in a direction. Their
-    mean color and contrast are those of the photographs that others used.
+    The crystals are synthetic: ridges of smooth noise at several scales, stretched in one
+    direction. Their mean color and contrast are those of the photographs used in the published
+    sets.
     """
     pane = torch.randint(len(FROST_COLORS), (len(x),), generator=generator, device=x.device)
     texture = _crystals(x, generator)
@@ -68,15 +69,15 @@ def frost(x: Tensor, generator: torch.Generator, kept: float, amount: float) -> 
 
 
 def fog(x: Tensor, generator: torch.Generator, thickness: float, decay: float, size: int) -> Tensor:
-    """Add clouds, and darken so that the brightest pixel stays as bright.
+    """Add clouds and darken the result, so that no pixel exceeds the image's maximum.
 
     Args:
         x: Images.
         generator: Source of randomness.
-        thickness: Of the fog.
-        decay: How much smaller the clouds' details are at each scale.
-        size: Of the fractal that is cut to the image's size, a power of two; larger for larger
-            images.
+        thickness: Weight of the clouds.
+        decay: Factor by which the details of the clouds shrink at each finer scale.
+        size: Size of the fractal that is cropped to the image, a power of two; raised if the image
+            is larger.
     """
     size = max(int(size), 1 << (x.shape[-1] - 1).bit_length())
     brightest = x.amax((1, 2, 3), keepdim=True)
@@ -85,7 +86,7 @@ def fog(x: Tensor, generator: torch.Generator, thickness: float, decay: float, s
 
 
 def brightness(x: Tensor, generator: torch.Generator, amount: float) -> Tensor:
-    """Add to the largest of the three colors and keep hue and saturation."""
+    """Increase the value (in HSV), keeping hue and saturation."""
     value = x.amax(1, keepdim=True)
     lit = (value + amount).clamp(0, 1)
     return torch.where(value > 0, x * lit / value.clamp_min(1e-6), lit.expand_as(x))
@@ -100,16 +101,16 @@ def spatter(
     threshold: float,
     soft: float,
 ) -> Tensor:
-    """Cover patches with mud, or some with what looks like it.
+    """Cover patches of the image with mud.
 
     Args:
         x: Images.
         generator: Source of randomness.
-        level: Mean of the noise that patches are made of.
-        spread: Its standard deviation.
-        size: Of the patches: how much the noise is smoothed.
-        threshold: Where there is mud.
-        soft: How much the patches are smoothed; what is then thin is left out.
+        level: Mean of the noise from which patches are made.
+        spread: Standard deviation of the noise.
+        size: Standard deviation of the blur of the noise, which sets the size of the patches.
+        threshold: Blurred noise above it is mud.
+        soft: Standard deviation of the blur of the patches; values below 0.8 are set to 0.
     """
     noise = sampling.normal((len(x), 1, *x.shape[-2:]), x, generator)
     liquid = sampling.gaussian_blur(level + spread * noise, size)
@@ -119,16 +120,16 @@ def spatter(
 
 
 def plasma(count: int, size: int, decay: float, like: Tensor, generator: torch.Generator) -> Tensor:
-    """Return fractal clouds from 0 to 1, (count, size, size), by the diamond-square algorithm.
+    """Return fractal clouds in [0, 1], (count, size, size), by the diamond-square algorithm.
 
-    The middle of four points is their mean plus a random number, at ever finer scales; borders are
-    joined. The random numbers' size starts at 100^2 and falls with decay^2.
+    The midpoint of four points is their mean plus noise, at ever finer scales, with periodic
+    borders. The amplitude of the noise starts at 100^2 and is divided by decay^2 at each scale.
 
     Args:
-        count: How many.
-        size: A power of two.
-        decay: Of the details.
-        like: A tensor on the device.
+        count: Number of fractals.
+        size: Height and width, a power of two.
+        decay: Square root of the factor by which the noise shrinks at each scale.
+        like: Tensor with the dtype and device of the result.
         generator: Source of randomness.
     """
     field = like.new_zeros(count, size, size)
@@ -154,7 +155,7 @@ def plasma(count: int, size: int, decay: float, like: Tensor, generator: torch.G
 
 
 def _crystals(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Return ridges of smooth noise at several scales, stretched in a direction, (B, 1, H, W)."""
+    """Return ridges of smooth noise at several scales, stretched in one direction, (B, 1, H, W)."""
     count, size = len(x), x.shape[-1]
     found = x.new_zeros(count, 1, size, size)
     angles = sampling.uniform((count,), 0, torch.pi, x, generator)

@@ -1,0 +1,86 @@
+"""From a variational model back to plain modules: its mean, or a finite set of its functions."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+
+from tacit._support import checks
+from tacit._support.names import grow
+from tacit.calling.caller import Caller, Weights, tied_names
+from tacit.calling.model import Variational
+
+
+def deterministic(model: Variational) -> nn.Module:
+    """Return a plain copy of the wrapped module, with the mean weights.
+
+    Examples:
+        >>> import tacit, torch
+        >>> model = tacit.variational(torch.nn.Linear(4, 2))
+        >>> tacit.deterministic(model)
+        Linear(in_features=4, out_features=2, bias=True)
+    """
+    return copy.deepcopy(_variational(model).module)
+
+
+def ensemble(
+    model: Variational, samples: int = 32, *, generator: torch.Generator | None = None
+) -> Ensemble:
+    """Return a module that holds sampled networks: no randomness, fit for `torch.export`.
+
+    Args:
+        model: The model to draw from.
+        samples: Number M of networks.
+        generator: Source of randomness.
+
+    Returns:
+        A module that takes the wrapped module's arguments and returns its output with a leading
+        dimension M in every tensor. Only the random parameters are stored M times. Nothing in it
+        is trained.
+
+    Examples:
+        >>> import tacit, torch
+        >>> networks = tacit.ensemble(tacit.variational(torch.nn.Linear(4, 2)), samples=8)
+        >>> networks(torch.randn(5, 4)).shape
+        torch.Size([8, 5, 2])
+    """
+    checks.positive_integer("samples", samples)
+    with torch.no_grad():
+        weights = _variational(model).sample(samples, generator=generator)
+    return Ensemble(deterministic(model), weights)
+
+
+class Ensemble(nn.Module):
+    """M networks that share the parameters which are not random; made by `ensemble`.
+
+    Attributes:
+        module: The module that all networks have in common.
+        weights: The sampled parameters as buffers, under their names in the module.
+    """
+
+    def __init__(self, module: nn.Module, weights: Weights) -> None:
+        super().__init__()
+        self.module = module
+        self.weights = nn.Module()
+        self._caller = Caller(tied_names(module))
+        for name, stacked in weights.items():
+            path, _, tensor = name.rpartition(".")
+            grow(self.weights, path).register_buffer(tensor, stacked)
+        self.requires_grad_(False)
+        self.train(module.training)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the outputs of all networks, stacked."""
+        weights = dict(self.weights.named_buffers())
+        return self._caller.many(self.module, [(weights, (args, kwargs))])[0]
+
+
+def _variational(model: Variational) -> Variational:
+    if not isinstance(model, Variational):
+        raise TypeError(
+            f"expected a model made by tacit.variational, received {type(model).__name__}."
+        )
+    return model

@@ -1,0 +1,92 @@
+"""A parametrization at work on random layers: how factors start and how fast they learn."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import cast
+
+from torch import nn
+
+from tacit._support.names import join
+from tacit.likelihood import Likelihood
+from tacit.scaling import GroupEntry, Parametrization, Parametrized, ScalingRow, optimizer_family
+from tacit.scaling.description import scaling_rows
+from tacit.weights.distribution import Distribution
+from tacit.weights.layers import RandomLayer
+
+
+class FactorScaling(nn.Module, Parametrized):
+    """A module of means and factors with the scales and learning rates of both.
+
+    The parametrization gives the initial scale and the learning rate of a mean; the covariance of
+    its layer gives those of the factors from them.
+    """
+
+    module: nn.Module
+    layers: tuple[RandomLayer, ...]
+    parametrization: Parametrization
+    likelihood: Likelihood | None
+
+    @property
+    @abstractmethod
+    def distributions(self) -> Mapping[str, Distribution]:
+        """The distributions of the random layers, by the layers' labels."""
+
+    def scales(self) -> dict[str, dict[str, float]]:
+        """Return the parametrization's initial standard deviations: layer -> its tensors."""
+        scaled = self.parametrization.parameters_of(self.module)
+        stds = {
+            id(parameter): self.parametrization.std(scaled[name])
+            for name, parameter in self.module.named_parameters()
+        }
+        return {
+            label: {name: stds[id(mean)] for name, mean in distribution.mean.items()}
+            for label, distribution in self.distributions.items()
+        }
+
+    def entries(self, optimizer: str) -> Iterator[GroupEntry]:
+        """Yield every parameter with its learning-rate factor: means, factors, likelihood."""
+        family = optimizer_family(optimizer)
+        scaled = self.parametrization.parameters_of(self.module)
+        rates = {}
+        for name, parameter in self.module.named_parameters():
+            rates[id(parameter)] = self.parametrization.learning_rate(scaled[name], optimizer)
+            yield GroupEntry("means", f"module.{name}", parameter, rates[id(parameter)], decay=True)
+        scales = self.scales()
+        for layer, distribution in zip(self.layers, self.distributions.values(), strict=True):
+            given = layer.covariance.learning_rates(
+                layer.shapes,
+                scales[layer.label],
+                {name: rates[id(mean)] for name, mean in distribution.mean.items()},
+                family,
+            )
+            for name, factor in distribution.factors.items():
+                label = join("factors", join(layer.name, name))
+                parameter = cast(nn.Parameter, factor)
+                yield GroupEntry("factors", label, parameter, given[name], decay=False)
+        if self.likelihood is not None:
+            for name, parameter in self.likelihood.named_parameters():
+                yield GroupEntry("likelihood", f"likelihood.{name}", parameter, 1.0, decay=False)
+
+    def scaling_rows(self) -> list[ScalingRow]:
+        """Return a row for each tensor of `describe`; a factor has its mean's role and fans."""
+        rows, means = {}, {}  # means by identity: a tied parameter has several names
+        for row in scaling_rows(self.module, self.parametrization):
+            means[id(self.module.get_parameter(row.name))] = row
+            rows[f"module.{row.name}"] = replace(row, name=f"module.{row.name}")
+        sgd, adam = ({entry.name: entry for entry in self.entries(o)} for o in ("sgd", "adam"))
+        scales = self.scales()
+        for layer in self.layers:
+            for name, factor in layer.factors.items():
+                label = join("factors", join(layer.name, name))
+                mean = factor.tensor or next(iter(layer.shapes))
+                of = means[id(self.module.get_parameter(layer.parameters[mean]))]
+                scale = scales[layer.label][mean] * layer.covariance.scale if factor.tensor else 1.0
+                std = scale * (factor.variance / factor.rank) ** 0.5
+                rates = (sgd[label].factor, adam[label].factor)
+                rows[label] = ScalingRow(
+                    label, factor.shape, of.role, of.fan_in, of.fan_out, std, *rates
+                )
+        return list(rows.values())

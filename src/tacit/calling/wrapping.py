@@ -1,0 +1,137 @@
+"""Making a module variational: arguments checked, layers chosen, factors drawn."""
+
+from __future__ import annotations
+
+import inspect
+
+import torch
+from torch import nn
+
+from tacit._support import checks
+from tacit.calling.model import Variational, check_generator
+from tacit.likelihood import Likelihood
+from tacit.scaling.parametrization import Parametrization, Standard
+from tacit.weights.layers import RandomLayer
+from tacit.weights.noise import Gaussian, Noise
+from tacit.weights.selection import Where, select_layers
+
+OWN_KEYWORDS = {"samples", "draws", "weights", "chunk_size", "generator"}
+"""Arguments of `Variational.forward` that the wrapped module's forward can't have."""
+
+
+def variational(
+    module: nn.Module,
+    where: Where = None,
+    *,
+    rank: int | None = None,
+    noise: Noise | None = None,
+    parametrization: Parametrization | None = None,
+    likelihood: Likelihood | None = None,
+    draws: int = 1,
+    generator: torch.Generator | None = None,
+) -> Variational:
+    """Make a module variational: put a distribution over the parameters of some of its layers.
+
+    The module's own parameters are the means and stay as they are, so pretrained weights are kept.
+    What is added is a covariance factor for each chosen layer, drawn at random: the initialization
+    is the prior. Train the result on the loss you already have: `model(x)` uses one draw of the
+    weights, so the loss is an unbiased estimate of the expected loss.
+
+    Args:
+        module: Any module. It is wrapped, not copied.
+        where: Which layers are random. A dict from layers' names or globs to covariances; a list of
+            names or globs, with `rank` (10 if left out); a function from the module to such a dict,
+            as `tacit.first_and_last`, the paper's recipe; or None for `tacit.every_layer`: all
+            layers with a weight matrix, rank 3, at a quarter of the usual scale.
+        rank: Rank of the low-rank covariances where `where` is a list or None.
+        noise: Distribution of z in w = mean + S z; `tacit.noise.Gaussian()` if left out.
+        parametrization: How large the factors start and how learning rates scale with width and
+            rank; `tacit.Standard()` if left out.
+        likelihood: What is observed given the outputs, for instance `tacit.Categorical()`;
+            `tacit.fit` and `tacit.predict` use it. Not needed in a loop of your own.
+        draws: Number of draws of the weights for a batch in train mode (at most one per example):
+            see `Variational.forward`. More draws mean less gradient noise.
+        generator: Source of randomness for the initial factors.
+
+    Raises:
+        ValueError: If a name matches no layer, a parameter is claimed twice or can't be random, or
+            a covariance doesn't fit its layer.
+
+    Examples:
+        >>> import tacit, torch
+        >>> from torch import nn
+        >>> net = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 3))
+        >>> model = tacit.variational(net, {"0": tacit.LowRank(5), "2": tacit.FullRank()})
+        >>> x = torch.randn(6, 4)
+        >>> model(x).shape, model(x, samples=8).shape
+        (torch.Size([6, 3]), torch.Size([8, 6, 3]))
+        >>> torch.equal(model.eval()(x), net(x))
+        True
+    """
+    _check_module(module)
+    check_generator(generator)
+    if noise is not None and not isinstance(noise, Noise):
+        raise TypeError(
+            f"noise: expected one of tacit.noise, for instance tacit.noise.StudentT(5), "
+            f"received {noise!r}."
+        )
+    if parametrization is not None and not isinstance(parametrization, Parametrization):
+        raise TypeError(
+            "parametrization: expected tacit.Standard(), MaximalUpdate() or NeuralTangent(), "
+            f"received {parametrization!r}."
+        )
+    if likelihood is not None and not isinstance(likelihood, Likelihood):
+        raise TypeError(
+            "likelihood: expected tacit.Categorical(), Bernoulli(), Gaussian() or "
+            f"HeteroscedasticGaussian(), received {likelihood!r}."
+        )
+    checks.positive_integer("draws", draws)
+    layers = select_layers(module, where, rank)
+    _check_not_scripted(module, layers)
+    model = Variational(
+        module, layers, noise or Gaussian(), parametrization or Standard(), draws, likelihood
+    )
+    scales = model.scales()
+    for layer, distribution in zip(layers, model.distributions.values(), strict=True):
+        layer.covariance.initialize(
+            distribution.factors, scales[layer.label], layer.shapes, generator=generator
+        )
+    return model
+
+
+def _check_module(module: nn.Module) -> None:
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"variational: expected an nn.Module, received {module!r}.")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise _scripted_error("the module")
+    if any(isinstance(part, Variational) for part in module.modules()):
+        raise TypeError(
+            "variational: the module is variational already, or has a part that is; wrap the plain "
+            "module (model.module) and name all random layers at once."
+        )
+    if getattr(module, "is_gradient_checkpointing", False):  # Hugging Face's name for it
+        raise ValueError(
+            "variational: activation checkpointing inside the module would recompute with the mean "
+            "weights; disable it, and checkpoint the variational model as a whole."
+        )
+    taken = OWN_KEYWORDS & set(inspect.signature(module.forward).parameters)
+    if taken:
+        raise ValueError(
+            f"variational: {type(module).__name__}.forward has an argument named "
+            f"{', '.join(sorted(taken))}, which is the variational model's own; rename it, or put "
+            "the module in another that does."
+        )
+
+
+def _check_not_scripted(module: nn.Module, layers: list[RandomLayer]) -> None:
+    scripted = [n for n, part in module.named_modules() if isinstance(part, torch.jit.ScriptModule)]
+    for layer in layers:
+        if any(layer.name == name or layer.name.startswith(f"{name}.") for name in scripted):
+            raise _scripted_error(f"the layer {layer.label!r}")
+
+
+def _scripted_error(what: str) -> TypeError:
+    return TypeError(
+        f"variational: {what} is scripted, with its weights compiled in; wrap the module that it "
+        "was made of, and use torch.compile for speed."
+    )

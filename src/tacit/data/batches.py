@@ -1,0 +1,249 @@
+"""Batches of inputs and targets from tensors, arrays, `Images`, Datasets and DataLoaders."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from functools import partial
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+
+from tacit._support.trees import map_tensors, tensors_in
+from tacit.data.images import Images
+
+
+class Batch(NamedTuple):
+    """Inputs and targets of a batch of examples.
+
+    Args:
+        inputs: A tensor, or a dict or tuple of tensors, as the network's `forward` takes them.
+        targets: A tensor; None if only predictions are needed.
+        weight: Factor of the mean loss that makes the mean over processes the mean over the whole
+            batch, since the number of examples may differ by one between processes.
+        prepare: Applied to the inputs once they are on the model's device.
+    """
+
+    inputs: Any
+    targets: Any = None
+    weight: float = 1.0
+    prepare: Callable[[Tensor], Tensor] | None = None
+
+    def call(self, model: Callable[..., Any], like: Tensor, **keywords: Any) -> Any:
+        """Return the model's output; a dict of inputs is passed as keywords, a tuple as arguments.
+
+        Args:
+            model: The model or function to call.
+            like: One of the model's parameters: inputs are moved to its device, and floating-point
+                inputs are converted to its dtype.
+            **keywords: Further keyword arguments of the model.
+        """
+        inputs = map_tensors(partial(_moved, like=like), self.inputs)
+        if self.prepare is not None:
+            inputs = _moved(self.prepare(inputs), like)
+        if isinstance(inputs, Mapping):
+            return model(**inputs, **keywords)
+        if isinstance(inputs, tuple | list):
+            return model(*inputs, **keywords)
+        return model(inputs, **keywords)
+
+
+class Batches:
+    """Data in batches, in an order that depends only on seed and epoch.
+
+    Tensors in memory are indexed by whole batches. A DataLoader keeps its own order and batch size;
+    in training, the generators it may draw its order from are seeded before each epoch.
+
+    A batch is a pair of inputs and targets, or a dict of inputs with the targets under "labels".
+    Multiple input tensors are a dict or a tuple.
+
+    Args:
+        name: Name of the data in error messages.
+        source: A pair of inputs and targets in tensors or arrays, `tacit.data.Images`, a Dataset,
+            or a DataLoader.
+        batch_size: Examples per batch; a DataLoader has its own.
+        shuffle: Whether to shuffle; a DataLoader keeps its order, and its generators are seeded.
+        rank: Index of this process, which takes every `parts`-th example of each batch.
+        parts: Number of processes; a last batch with fewer examples than processes is dropped.
+        targets: Whether targets are required. If not, the first element of a batch is the inputs
+            and the rest is ignored.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: Any,
+        batch_size: int,
+        *,
+        shuffle: bool = False,
+        rank: int = 0,
+        parts: int = 1,
+        targets: bool = True,
+    ) -> None:
+        self.name, self.batch_size, self.shuffle = name, batch_size, shuffle
+        self.rank, self.parts, self.targets = rank, parts, targets
+        self.loader: DataLoader[Any] | None = None
+        self.memory: Batch | None = None
+        self.dataset: Dataset[Any] | None = None
+        if isinstance(source, Images):
+            self.memory = Batch(source.pixels, source.targets, prepare=source.normalised)
+            self.size = len(source)
+        elif isinstance(source, DataLoader) and isinstance(source.dataset, Sized):
+            if parts > 1:
+                raise TypeError(
+                    f"{name}: with several processes, expected a Dataset or a pair of tensors, of "
+                    "which each process takes its part; received a DataLoader."
+                )
+            self.loader, self.size = source, len(source.dataset)
+        elif isinstance(source, Dataset) and not isinstance(source, IterableDataset):
+            if not isinstance(source, Sized):
+                raise TypeError(f"{name}: expected a Dataset with a length (__len__).")
+            self.dataset, self.size = source, len(source)
+        else:
+            self.memory = _in_memory(name, source, targets)
+            self.size = len(tensors_in(self.memory.inputs)[0])
+        if not len(self):
+            raise ValueError(
+                f"{name}: {self.size} examples make no batch; change the batch size, or use fewer "
+                "processes."
+                if self.size
+                else f"{name}: there are no examples."
+            )
+
+    def __len__(self) -> int:
+        if self.loader is not None:
+            return len(self.loader)
+        whole, rest = divmod(self.size, self.batch_size)
+        return whole * (self.batch_size >= self.parts) + (rest >= self.parts)
+
+    def epoch(self, seed: int = 0, epoch: int = 0, skip: int = 0) -> Iterator[Batch]:
+        """Return the batches of an epoch.
+
+        Args:
+            seed: Random seed of the run.
+            epoch: Index of the epoch.
+            skip: Number of batches to skip, those done before a run was stopped. They are skipped
+                during this call, so that random states can be restored after it.
+        """
+        # One seed per epoch, so that its order doesn't depend on earlier epochs or the process.
+        number = (seed * 1_000_003 + epoch) % 2**63
+        if self.loader is not None and not self.shuffle:
+            return (self._batch(batch) for batch in self.loader)  # in the loader's own order
+        if self.loader is not None:
+            return self._loaded(self.loader, number, skip)
+        order = torch.arange(self.size)
+        if self.shuffle:
+            order = torch.randperm(self.size, generator=torch.Generator().manual_seed(number))
+        return (self._at(rows) for rows in order.split(self.batch_size)[skip : len(self)])
+
+    def _loaded(self, loader: DataLoader[Any], number: int, skip: int) -> Iterator[Batch]:
+        for part in (loader, loader.sampler):
+            generator = getattr(part, "generator", None)
+            if isinstance(generator, torch.Generator):
+                generator.manual_seed(number)
+        with torch.random.fork_rng():
+            # A sampler draws its order from the global generator when the first batch is requested.
+            torch.manual_seed(number)
+            batches = iter(loader)
+            deque(islice(batches, skip), maxlen=0)
+            first = list(islice(batches, 1 if skip == 0 else 0))
+        return (self._batch(batch) for batch in chain(first, batches))
+
+    def _at(self, rows: Tensor) -> Batch:
+        own = rows[self.rank :: self.parts]
+        weight = len(own) * self.parts / len(rows)
+        if self.memory is not None:
+            whole = self.memory
+            # Indexing by a slice gives a view, not a copy.
+            at: Any = (
+                own if self.shuffle or self.parts > 1 else slice(int(own[0]), int(own[-1]) + 1)
+            )
+            targets = None if whole.targets is None else whole.targets[at]
+            return Batch(map_tensors(lambda t: t[at], whole.inputs), targets, weight, whole.prepare)
+        assert self.dataset is not None
+        return self._batch(default_collate([self.dataset[i] for i in own.tolist()]), weight)
+
+    def _batch(self, batch: Any, weight: float = 1.0) -> Batch:
+        if isinstance(batch, Mapping) and ("labels" in batch or not self.targets):
+            inputs = {key: value for key, value in batch.items() if key != "labels"}
+            return Batch(inputs, batch.get("labels"), weight)
+        if isinstance(batch, tuple | list) and (len(batch) == 2 or not self.targets):
+            return Batch(batch[0], batch[1] if len(batch) == 2 else None, weight)
+        if not self.targets:
+            return Batch(batch, None, weight)
+        received = f" of length {len(batch)}" if isinstance(batch, Sized) else ""
+        raise TypeError(
+            f"{self.name}: expected batches of (inputs, targets), or dicts with targets under "
+            f"'labels'; received {type(batch).__name__}{received}."
+        )
+
+
+def _moved(tensor: Tensor, like: Tensor) -> Tensor:
+    dtype = like.dtype if tensor.is_floating_point() else None
+    return tensor.to(like.device, dtype, non_blocking=True)
+
+
+def _in_memory(name: str, source: Any, targets: bool) -> Batch:
+    """Return all data as one batch of tensors."""
+    pair = isinstance(source, tuple | list) and len(source) == 2
+    if not pair and (targets or not isinstance(source, Tensor | np.ndarray | Mapping)):
+        alone = "" if targets else "a tensor or array, a dict of them, or "
+        parts = f" of length {len(source)}" if isinstance(source, tuple | list) else ""
+        raise TypeError(
+            f"{name}: expected {alone}a pair of tensors or arrays, inputs and targets; a Dataset "
+            f"or a DataLoader with a length; received {type(source).__name__}{parts}."
+        )
+    inputs, wanted = source if pair else (source, None)
+    if not targets:
+        wanted = None
+    if isinstance(inputs, Mapping):
+        inputs = {key: as_tensor(name, value) for key, value in inputs.items()}
+    elif isinstance(inputs, tuple):
+        inputs = tuple(as_tensor(name, value) for value in inputs)
+    else:
+        inputs = as_tensor(name, inputs)
+    batch = Batch(inputs, None if wanted is None else as_tensor(name, wanted))
+    check_lengths(name, tensors_in(batch.inputs), batch.targets)
+    for part, tensors in (("inputs", tensors_in(inputs)), ("targets", tensors_in(batch.targets))):
+        if not all(t.isfinite().all() for t in tensors if t.is_floating_point()):
+            raise ValueError(f"{name}: some {part} are not finite (NaN or infinite).")
+    return batch
+
+
+def as_tensor(name: str, data: Any) -> Tensor:
+    """Return a tensor or array as a tensor.
+
+    Args:
+        name: Name of the data in the error message.
+        data: A tensor, or an object that torch converts to one.
+
+    Raises:
+        TypeError: If torch can't convert it.
+    """
+    try:
+        return torch.as_tensor(data)
+    except (TypeError, ValueError, RuntimeError):
+        kind = type(data).__name__
+        raise TypeError(f"{name}: expected tensors or arrays, received {kind}.") from None
+
+
+def check_lengths(name: str, inputs: Sequence[Tensor], targets: Tensor | None) -> None:
+    """Raise ValueError unless all tensors have the same, positive number of examples.
+
+    Args:
+        name: Name of the data in the error message.
+        inputs: Tensors with the examples in the first dimension.
+        targets: A tensor with the examples in the first dimension, or None.
+    """
+    every = [*inputs] if targets is None else [*inputs, targets]
+    shapes = " and ".join(str(tuple(tensor.shape)) for tensor in every)
+    if not inputs or not all(tensor.ndim for tensor in every):
+        raise ValueError(f"{name}: expected examples in the first dimension, received {shapes}.")
+    if len({len(tensor) for tensor in every}) > 1:
+        raise ValueError(f"{name}: expected one target for each input, received shapes {shapes}.")
+    if not len(every[0]):
+        raise ValueError(f"{name}: there are no examples.")

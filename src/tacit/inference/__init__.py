@@ -1,0 +1,19 @@
+"""What a trained model says: predictions, scores, calibration, files."""
+
+from tacit.inference.calibration import Calibration, calibrate
+from tacit.inference.functions import Cost, Predictor, predict
+from tacit.inference.rescaling import rescaled_mean
+from tacit.inference.saving import load, save
+from tacit.inference.scores import evaluate
+
+__all__ = [
+    "Calibration",
+    "Cost",
+    "Predictor",
+    "calibrate",
+    "evaluate",
+    "load",
+    "predict",
+    "rescaled_mean",
+    "save",
+]

@@ -1,0 +1,166 @@
+"""Temperatures: make a classifier's confidence match its accuracy on validation data."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tacit.data.batches import Batches
+from tacit.inference.functions import likelihood_of
+from tacit.inference.scores import outputs_and_targets
+from tacit.likelihood import Categorical, DiscreteLikelihood
+from tacit.likelihood.discrete import Scope, check_scope, scaled_logits
+from tacit.likelihood.predictive import average_log_probs, check_labels
+
+BOUND = math.log(100)  # of log T and of offsets: temperatures are between 1/100 and 100
+CONVERGED = 1e-4  # slope of the NLL in nats where the search has ended
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What `calibrate` found.
+
+    Args:
+        temperature: The temperature T; with `per_class` the best single one, where the search
+            for the others began.
+        scope: What it divides.
+        nll_before: Validation NLL with T = 1.
+        nll: Validation NLL with T, never larger.
+        examples: Number of validation examples.
+    """
+
+    temperature: float
+    scope: Scope
+    nll_before: float
+    nll: float
+    examples: int
+
+
+def calibrate(
+    model: nn.Module,
+    validation: Any,
+    *,
+    samples: int = 32,
+    scope: Scope = "logits",
+    per_class: bool = False,
+    likelihood: DiscreteLikelihood | None = None,
+    batch_size: int = 1024,
+    generator: torch.Generator | None = None,
+) -> Calibration:
+    """Set the temperature of a classifier's predictions to the best one on validation data.
+
+    The logits are computed in one pass over the data; the temperature is then found on them, by
+    L-BFGS in log T from the best point of a coarse grid. It is always positive, bounded, and never
+    gives a larger NLL on these data than T = 1. Few data move it little: log T has a standard
+    normal prior.
+
+    Args:
+        model: A variational model or a plain network.
+        validation: A pair of tensors or arrays, a Dataset or a DataLoader.
+        samples: Number of functions of a variational model.
+        scope: "logits": all logits are divided by T. "mean": their mean over functions only, and
+            the functions' deviations from it are kept, as the theory says.
+        per_class: Whether to look for a temperature and an offset of the logits for each class
+            (vector scaling) instead of one temperature. More to fit: it needs more data, some of
+            each class, and is kept near the single temperature where there are few.
+        likelihood: For a model without one; its temperature is set.
+        batch_size: Examples in a pass.
+        generator: Source of randomness of the functions.
+
+    Returns:
+        The temperature, also set in the likelihood, and the NLL before and after.
+    """
+    found = likelihood_of(model, likelihood)
+    if not isinstance(found, DiscreteLikelihood):
+        raise TypeError(
+            "calibrate: temperatures are for Categorical and Bernoulli likelihoods, received "
+            f"{found!r}. A Gaussian learns its scale in training."
+        )
+    if per_class and not isinstance(found, Categorical):
+        raise ValueError("per_class: a yes-or-no question has no classes to scale apart.")
+    check_scope(scope)
+    logits, labels = _logits(model, found, validation, samples, batch_size, generator)
+    if per_class:
+        _check_every_class(labels, logits.shape[-1])
+
+    def nll(log_temperature: Tensor, offset: Tensor | None = None) -> Tensor:
+        scaled = scaled_logits(logits, log_temperature.exp(), scope, offset)
+        return F.nll_loss(average_log_probs(scaled, found.averaging), labels)
+
+    def cautious(log_temperature: Tensor) -> Tensor:
+        # As if log T were normal around 0: few data, or data that are all right, move it little.
+        return nll(log_temperature) + log_temperature.square() / (2 * len(labels))
+
+    places = logits.new_tensor([0, *(BOUND * (i / 10 - 1) for i in range(21))])
+    (single,) = best = _minimum(cautious, min(places, key=lambda x: cautious(x).item()))
+    if abs(single) > 0.99 * BOUND:
+        warnings.warn(
+            f"calibrate: the temperature is at its bound, {single.exp().item():.3g}.", stacklevel=2
+        )
+    if per_class:
+        each = single.expand(logits.shape[-1])
+
+        def penalised(log_temperature: Tensor, offset: Tensor) -> Tensor:
+            # As if each number were normal around the start: few data move it little.
+            moved = (log_temperature - each).square().sum() + offset.square().sum()
+            return nll(log_temperature, offset) + moved / (2 * len(labels))
+
+        best = _minimum(penalised, each, torch.zeros_like(each))
+    found.set_temperature(best[0].exp(), scope, *best[1:])
+    before, after = nll(places[0]).item(), nll(*best).item()
+    return Calibration(single.exp().item(), scope, before, after, len(labels))
+
+
+def _logits(
+    model: nn.Module,
+    likelihood: DiscreteLikelihood,
+    validation: Any,
+    samples: int,
+    batch_size: int,
+    generator: torch.Generator | None,
+) -> tuple[Tensor, Tensor]:
+    """Return logits (M, B, C) and labels (B,) from one pass over the data, in double precision."""
+    batches = Batches("validation", validation, batch_size)
+    outputs, targets = outputs_and_targets(model, batches, samples=samples, generator=generator)
+    outputs, labels = likelihood.as_classes(outputs, targets)
+    check_labels(labels, outputs.shape[-1])
+    if not outputs.isfinite().all():
+        raise ValueError("calibrate: the model's outputs are not finite.")
+    return outputs.double(), labels.long()
+
+
+def _check_every_class(labels: Tensor, classes: int) -> None:
+    missing = (labels.bincount(minlength=classes) == 0).nonzero().flatten().tolist()
+    if missing:
+        names = ", ".join(map(str, missing[:10]))
+        raise ValueError(f"per_class: the validation data have no examples of class {names}.")
+
+
+def _minimum(nll: Callable[..., Tensor], *start: Tensor) -> list[Tensor]:
+    """Return arguments within the bounds, found by L-BFGS, that are never worse than `start`."""
+    free = [torch.atanh(x / BOUND * 0.999).requires_grad_() for x in start]
+    optimizer = torch.optim.LBFGS(
+        free, max_iter=200, tolerance_grad=1e-9, tolerance_change=1e-13,
+        line_search_fn="strong_wolfe",
+    )  # fmt: skip
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        value = nll(*(BOUND * x.tanh() for x in free))
+        value.backward()
+        return value
+
+    optimizer.step(closure)
+    closure()
+    slope = max(x.grad.abs().max().item() for x in free if x.grad is not None)
+    found = [BOUND * x.detach().tanh() for x in free]
+    if not slope < CONVERGED:
+        warnings.warn(f"calibrate: L-BFGS did not converge, slope {slope:.2g}.", stacklevel=3)
+    return found if nll(*found) <= nll(*start) else list(start)

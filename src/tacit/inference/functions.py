@@ -1,0 +1,217 @@
+"""Functions drawn from a model, and the predictions they make together."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from tacit._support import checks
+from tacit.calling import Variational
+from tacit.data.batches import Batch, Batches
+from tacit.likelihood import Likelihood
+from tacit.likelihood.predictive import Averaging, BinaryPredictive, ClassPredictive, Predictive
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What training took.
+
+    Args:
+        parameters: Numbers that are kept to predict.
+        seconds: Of training, calibration included.
+        peak_bytes: Most memory in use meanwhile beyond what was in use before; NaN where the system
+            doesn't tell.
+    """
+
+    parameters: int
+    seconds: float
+    peak_bytes: float
+
+
+class Predictor(nn.Module, ABC):
+    """A distribution over functions, however it is kept; `tacit.predict` and `evaluate` take it.
+
+    Args:
+        likelihood: What outputs mean.
+    """
+
+    cost: Cost | None = None
+    """What training took."""
+
+    def __init__(self, likelihood: Likelihood) -> None:
+        super().__init__()
+        self.likelihood = likelihood
+
+    @abstractmethod
+    def functions(
+        self, *, samples: int, chunk_size: int | None, generator: torch.Generator | None
+    ) -> Callable[..., Tensor]:
+        """Return a function from a network's inputs to the outputs of M functions, (M, B, ...).
+
+        Args:
+            samples: How many to draw, where they are drawn.
+            chunk_size: How many to run at a time, to bound memory.
+            generator: Source of randomness.
+        """
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Return how to make it again, as plain data; not its numbers."""
+
+    @classmethod
+    @abstractmethod
+    def build(
+        cls, given: Mapping[str, Any], make_net: Callable[[], nn.Module], likelihood: Likelihood
+    ) -> Predictor:
+        """Return a predictor from what `describe` gave, with numbers yet to be loaded."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all its numbers."""
+        return self.state_dict()
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put back what `tensors` gave."""
+        self.load_state_dict(dict(tensors))
+
+
+def predict(
+    model: nn.Module,
+    inputs: Any,
+    *,
+    samples: int = 32,
+    likelihood: Likelihood | None = None,
+    averaging: Averaging | None = None,
+    batch_size: int = 1024,
+    chunk_size: int | None = None,
+    generator: torch.Generator | None = None,
+) -> Predictive:
+    """Return predictions for inputs, with their uncertainty.
+
+    A variational model draws `samples` functions once and applies the same ones to all inputs; a
+    plain network is a single function. The model runs in eval mode, without gradients, and is left
+    in the mode it had.
+
+    Args:
+        model: A variational model, a plain network, or what a method of `tacit.methods` learned.
+        inputs: A tensor or array, or a dict of them for a network with several inputs;
+            `tacit.data.Images`, a Dataset or a DataLoader. A pair is inputs and targets, and the
+            targets are passed over: so inputs in a tuple are ((a, b), None).
+        samples: Number of functions.
+        likelihood: What the outputs mean; the model's own if left out.
+        averaging: How functions are combined into probabilities, "log_probs", "probs" or "logits";
+            as the likelihood says if left out.
+        batch_size: Inputs in a pass.
+        chunk_size: How many functions to run at a time, to bound memory.
+        generator: Source of randomness of the functions.
+
+    Examples:
+        >>> import tacit, torch
+        >>> net = torch.nn.Linear(4, 3)
+        >>> model = tacit.variational(net, likelihood=tacit.Categorical(["a", "b", "c"]), rank=2)
+        >>> prediction = tacit.predict(model, torch.randn(5, 4))
+        >>> prediction.probs.shape, prediction.mutual_information.shape
+        (torch.Size([5, 3]), torch.Size([5]))
+    """
+    likelihood = likelihood_of(model, likelihood)
+    checks.positive_integer("batch_size", batch_size)
+    batches = Batches("inputs", inputs, batch_size, targets=False)
+    with functions_of(
+        model, samples=samples, chunk_size=chunk_size, generator=generator
+    ) as functions:
+        outputs = torch.cat([functions(batch) for batch in batches.epoch()], dim=1)
+        found = likelihood.predictive(outputs)
+    if averaging is None:
+        return found
+    if not isinstance(found, ClassPredictive | BinaryPredictive):
+        raise ValueError("averaging is for probabilities; these are predictions of numbers.")
+    return replace(found, averaging=averaging)
+
+
+def likelihood_of(model: nn.Module, given: Likelihood | None) -> Likelihood:
+    """Return the given likelihood, or else the model's own."""
+    own = given if given is not None else getattr(model, "likelihood", None)
+    if not isinstance(own, Likelihood):
+        raise ValueError(
+            "likelihood: the model has none; pass likelihood=tacit.Categorical() (or Bernoulli, "
+            "Gaussian, HeteroscedasticGaussian), or give it to tacit.variational."
+        )
+    return own
+
+
+Functions: TypeAlias = Callable[[Batch], Tensor]
+"""From a batch to the outputs of M functions, (M, B, ...)."""
+
+
+@contextmanager
+def functions_of(
+    model: nn.Module,
+    *,
+    samples: int,
+    chunk_size: int | None = None,
+    generator: torch.Generator | None = None,
+) -> Iterator[Functions]:
+    """Draw M functions of a model once, to be used on many batches; a plain network is one.
+
+    Meanwhile the model is in eval mode and gradients are off; then all is as it was.
+    """
+    checks.positive_integer("samples", samples)
+    modes = {module: module.training for module in model.modules()}
+    like = next(model.parameters(), torch.zeros(()))
+    model.eval()
+    try:
+        with torch.no_grad():
+            functions = _functions(model, samples, chunk_size, generator)
+            yield lambda batch: batch.call(functions, like)
+    finally:
+        for module, training in modes.items():
+            module.training = training  # each its own: some may be frozen in eval mode
+
+
+def _functions(
+    model: nn.Module, samples: int, chunk_size: int | None, generator: torch.Generator | None
+) -> Callable[..., Tensor]:
+    if isinstance(model, Predictor):
+        return model.functions(samples=samples, chunk_size=chunk_size, generator=generator)
+    if isinstance(model, Variational):
+        return drawn_functions(model, samples, chunk_size, generator)
+    return single_function(model)
+
+
+def drawn_functions(
+    model: Variational,
+    samples: int,
+    chunk_size: int | None = None,
+    generator: torch.Generator | None = None,
+) -> Callable[..., Tensor]:
+    """Draw M functions of a variational model: from inputs to their outputs, (M, B, ...)."""
+    weights = model.sample(samples, generator=generator)
+
+    def call(*inputs: Any, **keywords: Any) -> Tensor:
+        return tensor_of(model(*inputs, weights=weights, chunk_size=chunk_size, **keywords))
+
+    return call
+
+
+def single_function(net: nn.Module) -> Callable[..., Tensor]:
+    """Return a plain network as one function: from inputs to its outputs, (1, B, ...)."""
+
+    def call(*inputs: Any, **keywords: Any) -> Tensor:
+        return tensor_of(net(*inputs, **keywords))[None]
+
+    return call
+
+
+def tensor_of(output: Any) -> Tensor:
+    """Return a network's output, or the logits in it, as Hugging Face's outputs have them."""
+    logits = output["logits"] if isinstance(output, dict) and "logits" in output else output
+    logits = getattr(logits, "logits", logits)
+    if not isinstance(logits, Tensor):
+        kind = type(output).__name__
+        raise TypeError(f"model: expected a tensor, or one in .logits, as output; received {kind}.")
+    return logits

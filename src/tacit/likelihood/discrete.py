@@ -1,0 +1,80 @@
+"""What likelihoods of classes and of yes-or-no answers share: probabilities with a temperature."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Literal, TypeAlias, get_args
+
+import torch
+from torch import Tensor
+
+from tacit.likelihood.base import Likelihood
+from tacit.likelihood.predictive import Averaging, BinaryPredictive, ClassPredictive
+
+Scope: TypeAlias = Literal["logits", "mean"]
+"""What a temperature divides: all logits, or only their mean over functions."""
+
+
+class DiscreteLikelihood(Likelihood):
+    """The distribution of a class, or of a yes-or-no answer, given logits.
+
+    A temperature T, set by `tacit.calibrate`, divides the logits of predictions: T > 1 lowers
+    confidence. The loss doesn't depend on it.
+
+    Args:
+        averaging: How predictions of several functions are combined: "log_probs" (the paper's
+            choice), "probs" or "logits".
+    """
+
+    temperature: Tensor
+
+    def __init__(self, averaging: Averaging = "log_probs") -> None:
+        super().__init__()
+        self.averaging: Averaging = averaging
+        self.scope: Scope = "logits"
+        self.register_buffer("temperature", torch.ones(()))
+
+    @abstractmethod
+    def predictive(self, outputs: Tensor) -> ClassPredictive | BinaryPredictive:
+        """Return the prediction from the outputs of M functions, (M, B, ...)."""
+
+    @abstractmethod
+    def set_temperature(self, temperature: float | Tensor, scope: Scope = "logits") -> None:
+        """Set the temperature of predictions.
+
+        Args:
+            temperature: T, a positive number.
+            scope: What it divides.
+        """
+
+    @abstractmethod
+    def as_classes(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return outputs and targets of a validation set as logits (M, B, C) and classes (B,)."""
+
+
+def check_scope(scope: Scope) -> Scope:
+    """Return the scope, if it is one."""
+    if scope not in get_args(Scope):
+        raise ValueError(f"scope: expected logits or mean, received {scope!r}.")
+    return scope
+
+
+def scaled_logits(
+    logits: Tensor, temperature: Tensor, scope: Scope = "logits", offset: Tensor | None = None
+) -> Tensor:
+    """Return the logits of M functions with a temperature.
+
+    Args:
+        logits: (M, B, ...).
+        temperature: T, one number or one for each class.
+        scope: "logits" divides them by T; "mean" divides their mean over functions only and keeps
+            how the functions deviate from it, as the paper's theory does.
+        offset: Added afterwards, one number for each class.
+    """
+    temperature = temperature.to(logits)
+    if scope == "logits":
+        scaled = logits / temperature
+    else:
+        mean = logits.mean(0)
+        scaled = mean / temperature + (logits - mean)
+    return scaled if offset is None else scaled + offset.to(logits)

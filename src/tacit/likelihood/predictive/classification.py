@@ -1,0 +1,198 @@
+"""Predicted classes with their uncertainty."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Literal, TypeAlias, get_args
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tacit import metrics
+from tacit.likelihood.predictive.base import Predictive, rows
+
+TOP = 5  # with more classes, how often the label is among so many is a score too
+
+Averaging: TypeAlias = Literal["log_probs", "probs", "logits"]
+
+
+def check_labels(labels: Tensor, classes: int) -> None:
+    """Raise an error unless labels are integers from 0 to `classes` - 1."""
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise TypeError(
+            f"Categorical: expected integer labels from 0 to {classes - 1}, received "
+            f"{labels.dtype}. For numbers use likelihood=tacit.Gaussian()."
+        )
+    # On an accelerator this waits for the device; torch's own assertion there ends the process.
+    if labels.numel():
+        low, high = labels.min().item(), labels.max().item()
+        if low < 0 or high >= classes:
+            wrong = low if low < 0 else high
+            raise ValueError(
+                f"Categorical: label {wrong} is out of range: the network has {classes} "
+                f"outputs, so labels go from 0 to {classes - 1}."
+            )
+
+
+def average_log_probs(logits: Tensor, averaging: Averaging = "log_probs") -> Tensor:
+    """Return log-probabilities of M functions together: (M, ..., C) gives (..., C).
+
+    Args:
+        logits: One set for each function.
+        averaging: What is averaged: "log_probs" (and normalised again, the paper's choice), "probs"
+            (the mixture) or "logits".
+    """
+    if averaging == "probs":
+        return torch.logsumexp(F.log_softmax(logits, -1), 0) - math.log(len(logits))
+    if averaging == "logits":
+        return F.log_softmax(logits.mean(0), -1)
+    if averaging == "log_probs":
+        return F.log_softmax(F.log_softmax(logits, -1).mean(0), -1)
+    raise ValueError(
+        f"averaging: expected {', '.join(get_args(Averaging))}; received {averaging!r}."
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClassPredictive(Predictive):
+    """Predicted probabilities of C classes for B examples.
+
+    Everything is computed when first asked for. Uncertainty is split as usual: the entropy of the
+    mixture is what the functions are unsure of on average (`expected_entropy`, aleatoric) plus what
+    they disagree on (`mutual_information`, epistemic).
+
+    Args:
+        logits: Logits of M functions, (M, B, C); M is 1 for a plain network.
+        averaging: How the functions are combined into `log_probs`.
+        class_names: Names of the classes, if known.
+
+    Examples:
+        >>> import torch
+        >>> p = ClassPredictive(torch.tensor([[[0.0, 2.0]], [[1.0, 1.0]]]))
+        >>> p.label, p.confidence, p.mutual_information
+        (tensor([1]), tensor([0.7311]), tensor([0.0895]))
+    """
+
+    logits: Tensor
+    averaging: Averaging = "log_probs"
+    class_names: tuple[str, ...] | None = None
+
+    columns: ClassVar[tuple[str, ...]] = (
+        "probs", "label", "confidence", "entropy", "expected_entropy", "mutual_information",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if self.logits.ndim < 3:
+            raise ValueError(
+                "ClassPredictive: expected logits of shape (samples, batch, classes), received "
+                f"{tuple(self.logits.shape)}."
+            )
+        if self.averaging not in get_args(Averaging):
+            expected = ", ".join(get_args(Averaging))
+            raise ValueError(f"averaging: expected {expected}; received {self.averaging!r}.")
+        names = self.class_names
+        if names is not None and len(names) != self.logits.shape[-1]:
+            raise ValueError(
+                f"class_names: expected {self.logits.shape[-1]} names, received {len(names)}."
+            )
+
+    def __len__(self) -> int:
+        return self.logits.shape[1]
+
+    def __repr__(self) -> str:
+        functions, examples, *_, classes = self.logits.shape
+        return f"ClassPredictive({examples} examples, {classes} classes, {functions} functions)"
+
+    def __getitem__(self, index: int | slice | Tensor) -> ClassPredictive:
+        return replace(self, logits=self.logits[:, rows(index, len(self))])
+
+    @cached_property
+    def log_probs(self) -> Tensor:
+        """Log-probabilities of the functions together, (B, C)."""
+        return average_log_probs(self.logits, self.averaging)
+
+    @cached_property
+    def probs(self) -> Tensor:
+        """Probabilities, (B, C)."""
+        return self.log_probs.exp()
+
+    @cached_property
+    def label(self) -> Tensor:
+        """The most probable class, (B,)."""
+        return self.log_probs.argmax(-1)
+
+    @property
+    def label_names(self) -> list[str]:
+        """The name of the most probable class, or its number where there are no names."""
+        names = self.class_names
+        return [names[i] if names else str(i) for i in self.label.flatten().tolist()]
+
+    @cached_property
+    def confidence(self) -> Tensor:
+        """Probability of the most probable class, (B,)."""
+        return self.probs.amax(-1)
+
+    @cached_property
+    def entropy(self) -> Tensor:
+        """Entropy of `probs` in nats, (B,): all uncertainty.
+
+        With averaging "probs" it is `expected_entropy` plus `mutual_information`; with others,
+        whose probabilities are sharper than the mixture's, it may be less.
+        """
+        return _entropy(self.log_probs)
+
+    @cached_property
+    def expected_entropy(self) -> Tensor:
+        """Mean over functions of their own entropy, (B,): aleatoric."""
+        return _entropy(F.log_softmax(self.logits, -1)).mean(0)
+
+    @cached_property
+    def mutual_information(self) -> Tensor:
+        """Entropy of the functions' mixture minus `expected_entropy`, (B,): epistemic, at least 0.
+
+        Of the mixture, whatever the averaging: only then it is a mutual information.
+        """
+        mixture = _entropy(average_log_probs(self.logits, "probs"))
+        return (mixture - self.expected_entropy).clamp_min(0)
+
+    def errors(self, targets: Tensor) -> dict[str, Tensor]:
+        """Return NLL, whether right, confidence and Brier score for labels (B,) or (B, 1)."""
+        log_probs, labels = self._flat(targets)
+        probs = log_probs.exp()
+        found = {
+            "nll": -log_probs.gather(-1, labels[:, None])[:, 0],
+            "accuracy": (log_probs.argmax(-1) == labels).double(),
+            "confidence": probs.amax(-1),
+            "brier": (probs - F.one_hot(labels, probs.shape[-1])).square().sum(-1),
+        }
+        if probs.shape[-1] > TOP:
+            found[f"top{TOP}"] = metrics.among_first(log_probs, labels, TOP)
+        return found
+
+    def sums(self, targets: Tensor) -> dict[str, Tensor]:
+        return {"classwise_gaps": metrics.classwise_gaps(*self._flat(targets))}
+
+    def _flat(self, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities (N, C) and labels (N,), on the CPU and in double precision."""
+        labels = targets.reshape(-1).cpu()
+        if len(labels) != self.log_probs[..., 0].numel():
+            raise ValueError(
+                f"targets: expected {self.log_probs[..., 0].numel()} labels, received a shape of "
+                f"{tuple(targets.shape)}."
+            )
+        log_probs = self.log_probs.reshape(len(labels), -1).cpu().double()
+        check_labels(labels, log_probs.shape[-1])
+        if log_probs.isnan().any():
+            raise ValueError("scores: some predictions are NaN.")
+        # Half precision leaves sums of probabilities that are not quite 1.
+        return F.log_softmax(log_probs, -1), labels.long()
+
+    def _labels(self) -> list[str] | None:
+        return list(self.class_names) if self.class_names else None
+
+
+def _entropy(log_probs: Tensor) -> Tensor:
+    return -torch.xlogy(log_probs.exp(), log_probs.exp()).sum(-1)

@@ -1,0 +1,163 @@
+"""Predicted numbers with their uncertainty: a mixture of M Gaussians for each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from tacit import metrics
+from tacit.likelihood.predictive.base import Predictive, rows
+
+STEPS = 60  # of bisection: halves the bracket to the last bit of a double
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RegressionPredictive(Predictive):
+    """Predicted numbers for B examples: the mixture of the functions' Gaussians.
+
+    Args:
+        means: Predictions of M functions, (M, B, ...).
+        scales: Standard deviations of the observation noise, of the same shape; 0 for none.
+    """
+
+    means: Tensor
+    scales: Tensor
+
+    columns: ClassVar[tuple[str, ...]] = ("mean", "std", "epistemic_std", "aleatoric_std")
+
+    def __post_init__(self) -> None:
+        if self.means.ndim < 2 or self.means.shape != self.scales.shape:
+            raise ValueError(
+                "RegressionPredictive: expected means and scales of the same shape (samples, "
+                f"batch, ...), received {tuple(self.means.shape)} and {tuple(self.scales.shape)}."
+            )
+
+    def __len__(self) -> int:
+        return self.means.shape[1]
+
+    def __repr__(self) -> str:
+        return f"RegressionPredictive({len(self)} examples, {len(self.means)} functions)"
+
+    def __getitem__(self, index: int | slice | Tensor) -> RegressionPredictive:
+        kept = rows(index, len(self))
+        return replace(self, means=self.means[:, kept], scales=self.scales[:, kept])
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """Mean of the mixture, (B, ...)."""
+        return self.means.mean(0)
+
+    @cached_property
+    def epistemic_std(self) -> Tensor:
+        """Standard deviation between the functions, (B, ...)."""
+        return self.means.std(0, correction=0)
+
+    @cached_property
+    def aleatoric_std(self) -> Tensor:
+        """Root of the mean noise variance, (B, ...)."""
+        return self.scales.square().mean(0).sqrt()
+
+    @cached_property
+    def std(self) -> Tensor:
+        """Standard deviation of the mixture, (B, ...): both kinds of variance together."""
+        return torch.hypot(self.epistemic_std, self.aleatoric_std)
+
+    def log_prob(self, targets: Tensor) -> Tensor:
+        """Return the log-density of the mixture at the targets, (B, ...)."""
+        z = (self._aligned(targets) - self.means) / self.scales
+        log_densities = -0.5 * z.square() - self.scales.log() - 0.5 * math.log(2 * math.pi)
+        return torch.logsumexp(log_densities, 0) - math.log(len(self.means))
+
+    def cdf(self, values: Tensor) -> Tensor:
+        """Return the probability of at most `values`, (B, ...)."""
+        values = self._aligned(values)
+        # Without noise a function's distribution is a step at its prediction.
+        z = (values - self.means) / self.scales.clamp_min(torch.finfo(self.means.dtype).tiny)
+        probability: Tensor = torch.special.ndtr(z).mean(0)
+        return probability
+
+    def quantile(self, q: float) -> Tensor:
+        """Return the value that the target is below of with probability q, (B, ...).
+
+        By bisection on the distribution function of the mixture: exact, not from samples.
+        """
+        if not 0 < q < 1:
+            raise ValueError(f"quantile: expected a number between 0 and 1, received {q!r}.")
+        # A Gaussian's own quantile: that of the mixture lies between the functions' extremes.
+        own = self.means + self.scales * math.sqrt(2) * torch.erfinv(
+            torch.tensor(2 * q - 1, dtype=torch.float64)
+        ).to(self.means)
+        low, high = own.amin(0), own.amax(0)
+        precise = 4 * torch.finfo(low.dtype).eps * torch.maximum(low.abs(), high.abs())
+        for _ in range(STEPS):
+            if (high - low <= precise).all():  # at once for a single function
+                break
+            middle = (low + high) / 2
+            below = self.cdf(middle) < q
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return (low + high) / 2
+
+    def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
+        """Return the central interval that holds the target with this probability."""
+        if not 0 < level < 1:
+            raise ValueError(f"interval: expected a number between 0 and 1, received {level!r}.")
+        return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+
+    def coverage(self, targets: Tensor, level: float = 0.9) -> float:
+        """Return the share of targets that lie in their central interval."""
+        low, high = self.interval(level)
+        targets = self._aligned(targets)
+        return ((low <= targets) & (targets <= high)).double().mean().item()
+
+    def crps(self, targets: Tensor) -> Tensor:
+        """Return the continuous ranked probability score, (B, ...): smaller is better.
+
+        In closed form for a mixture of Gaussians: mean_i A(y - m_i, s_i^2) minus half of
+        mean_ij A(m_i - m_j, s_i^2 + s_j^2), where A(m, s^2) = E|X| for X normal with these moments
+        (Grimit et al., 2006).
+        """
+        to_target = _expected_absolute(self._aligned(targets) - self.means, self.scales).mean(0)
+        between = torch.zeros_like(to_target)
+        for mean, scale in zip(self.means, self.scales, strict=True):
+            spread = torch.hypot(self.scales, scale)
+            between = between + _expected_absolute(self.means - mean, spread).mean(0)
+        return to_target - between / (2 * len(self.means))
+
+    def errors(self, targets: Tensor) -> dict[str, Tensor]:
+        """Return NLL, squared error, CRPS, and how good the 90 % interval was, each (B, ...)."""
+        targets = self._aligned(targets)
+        low, high = self.interval(0.9)
+        return {
+            "nll": -self.log_prob(targets),
+            "squared_error": (self.mean - targets).square(),
+            "crps": self.crps(targets),
+            "coverage_90": ((low <= targets) & (targets <= high)).double(),
+            "interval_score_90": metrics.interval_score(low, high, targets, 0.9),
+        }
+
+    def _aligned(self, targets: Tensor) -> Tensor:
+        """Return targets of the predictions' shape; (B,) and (B, 1) are the same."""
+        expected = self.means.shape[1:]
+        if expected in (targets.shape[:-1], (*targets.shape, 1)) and 1 in (
+            targets.shape[-1], expected[-1],
+        ):  # fmt: skip
+            return targets.reshape(expected)
+        if targets.shape != self.means.shape[1:]:
+            raise ValueError(
+                f"targets: expected the shape {tuple(self.means.shape[1:])}, received "
+                f"{tuple(targets.shape)}."
+            )
+        return targets
+
+
+def _expected_absolute(mean: Tensor, std: Tensor) -> Tensor:
+    """Return E|X| of normal variables; |mean| where the standard deviation is 0."""
+    z = mean / std.clamp_min(torch.finfo(mean.dtype).tiny)
+    density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
+    expected: Tensor = 2 * std * density + mean * (2 * torch.special.ndtr(z) - 1)
+    return expected

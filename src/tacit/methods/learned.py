@@ -1,0 +1,98 @@
+"""What methods learn: one network, several, or a distribution over a network's weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tacit.calling import Variational
+from tacit.inference.functions import Predictor, drawn_functions, single_function, tensor_of
+from tacit.inference.headers import build_model, describe_model, describe_network
+from tacit.likelihood import Likelihood
+
+
+class Plain(Predictor):
+    """One function.
+
+    Args:
+        net: The network.
+        likelihood: What its outputs mean.
+    """
+
+    def __init__(self, net: nn.Module, likelihood: Likelihood) -> None:
+        super().__init__(likelihood)
+        self.net = net
+
+    def functions(
+        self, *, samples: int, chunk_size: int | None, generator: torch.Generator | None
+    ) -> Callable[..., Tensor]:
+        return single_function(self.net)
+
+    def describe(self) -> dict[str, Any]:
+        return {"network": describe_network(self.net)}
+
+    @classmethod
+    def build(
+        cls, given: Mapping[str, Any], make_net: Callable[[], nn.Module], likelihood: Likelihood
+    ) -> Plain:
+        return cls(make_net(), likelihood)
+
+
+class Members(Predictor):
+    """As many functions as there are networks.
+
+    Args:
+        nets: The networks.
+        likelihood: What their outputs mean.
+    """
+
+    def __init__(self, nets: Sequence[nn.Module], likelihood: Likelihood) -> None:
+        super().__init__(likelihood)
+        self.nets = nn.ModuleList(nets)
+
+    def functions(
+        self, *, samples: int, chunk_size: int | None, generator: torch.Generator | None
+    ) -> Callable[..., Tensor]:
+        def call(*inputs: Any, **keywords: Any) -> Tensor:
+            return torch.stack([tensor_of(net(*inputs, **keywords)) for net in self.nets])
+
+        return call
+
+    def describe(self) -> dict[str, Any]:
+        return {"network": describe_network(self.nets[0]), "members": len(self.nets)}
+
+    @classmethod
+    def build(
+        cls, given: Mapping[str, Any], make_net: Callable[[], nn.Module], likelihood: Likelihood
+    ) -> Members:
+        return cls([make_net() for _ in range(given["members"])], likelihood)
+
+
+class Sampled(Predictor):
+    """Functions of a variational model, drawn anew each time.
+
+    Args:
+        model: The model; its likelihood is the predictor's.
+    """
+
+    def __init__(self, model: Variational) -> None:
+        assert model.likelihood is not None
+        super().__init__(model.likelihood)
+        self.model = model
+
+    def functions(
+        self, *, samples: int, chunk_size: int | None, generator: torch.Generator | None
+    ) -> Callable[..., Tensor]:
+        return drawn_functions(self.model, samples, chunk_size, generator)
+
+    def describe(self) -> dict[str, Any]:
+        return {"network": describe_network(self.model.module), "model": describe_model(self.model)}
+
+    @classmethod
+    def build(
+        cls, given: Mapping[str, Any], make_net: Callable[[], nn.Module], likelihood: Likelihood
+    ) -> Sampled:
+        return cls(build_model(given["model"], make_net(), "the file"))

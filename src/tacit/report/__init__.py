@@ -1,5 +1,0 @@
-"""One self-contained HTML page: text, tables and pictures, no network needed to read it."""
-
-from tacit.report.page import Page
-
-__all__ = ["Page"]

@@ -1,0 +1,65 @@
+"""Redrawing the weights of a plain network as a parametrization says."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import torch
+from torch import nn
+
+from tacit._support.names import matches
+from tacit.scaling.parametrization import Parametrization, Standard
+from tacit.scaling.parametrized import Parametrized
+
+
+def initialize(
+    net: nn.Module,
+    parametrization: Parametrization | None = None,
+    *,
+    only: Sequence[str] | None = None,
+    generator: torch.Generator | None = None,
+) -> None:
+    """Redraw the parameters of a plain network in place, as a parametrization says.
+
+    Weights and embeddings are drawn from a normal distribution, biases are set to zero; norm layers
+    and parameters outside of layers stay as they are.
+
+    Args:
+        net: The network. Do it before `variational`, whose means are the network's parameters.
+        parametrization: `tacit.Standard()` if left out.
+        only: Names or globs of the layers to redraw; all if left out.
+        generator: Source of randomness.
+
+    Examples:
+        >>> import tacit, torch
+        >>> net = torch.nn.Linear(100, 50)
+        >>> tacit.initialize(net, generator=torch.Generator().manual_seed(0))
+        >>> round(net.weight.std().item(), 2)
+        0.1
+    """
+    if isinstance(net, Parametrized):
+        raise TypeError("initialize: expected a plain network; initialize it before `variational`.")
+    parametrization = parametrization or Standard()
+    scaled = parametrization.parameters_of(net)
+    chosen = _chosen(scaled.keys(), only)
+    with torch.no_grad():
+        for name, parameter in net.named_parameters():
+            if name not in chosen:
+                continue
+            if scaled[name].fans.kind in ("weight", "embedding"):
+                parameter.normal_(0.0, parametrization.std(scaled[name]), generator=generator)
+            elif scaled[name].fans.kind == "bias":
+                parameter.zero_()
+
+
+def _chosen(names: Collection[str], only: Sequence[str] | None) -> set[str]:
+    if only is None:
+        return set(names)
+    chosen: set[str] = set()
+    for pattern in [only] if isinstance(only, str) else only:
+        found = {name for name in names if matches(pattern, name)}
+        if not found:
+            listed = ", ".join(names)
+            raise ValueError(f"only: no parameter matches {pattern!r}. There are: {listed}.")
+        chosen |= found
+    return chosen

@@ -1,0 +1,77 @@
+"""What every parametrization is: an initial standard deviation and a learning-rate factor."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import get_args
+
+from torch import nn
+
+from tacit._support.names import matches
+from tacit.scaling.parametrization.roles import Fans, Kind, Role, ScaledParameter, fans_of
+
+
+class Parametrization(ABC):
+    """How a parameter starts and how its learning rate scales.
+
+    Both are functions of the parameter's role and fans. A forward multiplier is never needed: by
+    Lemma J.1 of Tensor Programs V a multiplier c is the same as an initialization times c and a
+    learning rate times c^2 under SGD, c under Adam.
+    """
+
+    roles: Mapping[str, Role]
+    """Roles named by hand: names or globs of layers or parameters -> role."""
+
+    @abstractmethod
+    def std(self, parameter: ScaledParameter) -> float:
+        """Return the initial standard deviation of a parameter's entries."""
+
+    @abstractmethod
+    def learning_rate(self, parameter: ScaledParameter, optimizer: str) -> float:
+        """Return the factor by which the learning rate of a parameter is multiplied."""
+
+    def parameters_of(self, module: nn.Module) -> dict[str, ScaledParameter]:
+        """Return role and fans of every parameter of a module, by name."""
+        fans = fans_of(module)
+        return self._named_by_hand(fans, roles_by_position(fans))
+
+    def _named_by_hand(
+        self, fans: Mapping[str, Fans], roles: Mapping[str, Role], base: Mapping[str, Fans] = {}
+    ) -> dict[str, ScaledParameter]:
+        named = dict(roles)
+        for pattern, role in self.roles.items():
+            found = [name for name in fans if matches(pattern, name)]
+            if role not in get_args(Role):
+                expected = ", ".join(get_args(Role))
+                raise ValueError(f"roles[{pattern!r}]: expected {expected}; received {role!r}.")
+            if not found:
+                listed = ", ".join(fans)
+                raise ValueError(f"roles: no parameter matches {pattern!r}. There are: {listed}.")
+            for name in found:
+                if fans[name].kind in ("weight", "embedding", "bare") or len(found) == 1:
+                    named[name] = role
+        return {
+            name: ScaledParameter(name, named[name], fans[name], base.get(name)) for name in fans
+        }
+
+
+def roles_by_position(fans: Mapping[str, Fans]) -> dict[str, Role]:
+    """Return roles from the order of the parameters in the module.
+
+    The first weight is an input weight unless an embedding comes before it, the last one an output
+    weight, with a bias that doesn't grow; those between are hidden. Biases, gains and bare
+    parameters are vectors.
+    """
+    weights = [name for name, f in fans.items() if f.kind == "weight"]
+    embeddings = [name for name, f in fans.items() if f.kind == "embedding"]
+    by_kind: dict[Kind, Role] = {"weight": "hidden", "embedding": "input"}
+    roles: dict[str, Role] = {name: by_kind.get(f.kind, "vector") for name, f in fans.items()}
+    if weights and not embeddings:
+        roles[weights[0]] = "input"
+    if weights:
+        roles[weights[-1]] = "output"
+        bias = weights[-1].replace("weight", "bias")
+        if bias in fans and bias != weights[-1]:
+            roles[bias] = "scalar"
+    return roles

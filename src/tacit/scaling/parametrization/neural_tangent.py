@@ -1,0 +1,36 @@
+"""The neural tangent parametrization."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tacit.scaling.optimizers import optimizer_family
+from tacit.scaling.parametrization.base import Parametrization
+from tacit.scaling.parametrization.roles import Role, ScaledParameter
+
+
+@dataclass(frozen=True)
+class NeuralTangent(Parametrization):
+    """NTP: weights are fan_in^-1/2 times parameters that start with variance 1.
+
+    The forward multiplier fan_in^-1/2 is taken into initialization and learning rate (Lemma J.1 of
+    Tensor Programs V): the standard deviation is fan_in^-1/2, the learning rate is divided by
+    fan_in under SGD and by its root under Adam. So outputs keep their scale at every width, and
+    training is that of the network with the multiplier. In the limit of infinite width features
+    don't move. Vectors have no multiplier.
+
+    Args:
+        roles: Roles named by hand; they show in `describe` but change nothing here.
+    """
+
+    roles: Mapping[str, Role] = field(default_factory=dict)
+
+    def std(self, parameter: ScaledParameter) -> float:
+        return parameter.fans.scale
+
+    def learning_rate(self, parameter: ScaledParameter, optimizer: str) -> float:
+        family = optimizer_family(optimizer)
+        if parameter.fans.kind not in ("weight", "embedding"):
+            return 1.0
+        return parameter.fans.scale**2 if family == "sgd" else parameter.fans.scale

@@ -1,0 +1,227 @@
+"""The grid of a comparison: each cell is one method on one problem from one seed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from functools import partial
+from inspect import signature
+from itertools import product
+from typing import Any, TypeVar
+
+from tacit._support import checks
+from tacit._support.user_code import load
+from tacit.methods import (
+    SWAG,
+    DeepEnsemble,
+    GeneralizedVI,
+    ImplicitBiasVI,
+    Laplace,
+    MCDropout,
+    MeanFieldVI,
+    Method,
+    Standard,
+    TemperatureScaling,
+)
+from tacit.scaling.parametrization import MaximalUpdate, Parametrization
+from tacit.scaling.parametrization import Standard as StandardParametrization
+from tacit.studies.bench.problems import PROBLEMS, Problem
+from tacit.weights import first_and_last
+
+METHODS: dict[str, Method] = {
+    "standard": Standard(),
+    "temperature_scaling": TemperatureScaling(),
+    "laplace_grid": Laplace("grid"),
+    "laplace_marglik": Laplace("marglik"),
+    "mean_field_vi": MeanFieldVI(samples=1, draws=8),
+    "mc_dropout": MCDropout(),
+    "swag": SWAG(),
+    "deep_ensemble": DeepEnsemble(5),
+    "implicit_bias_vi": ImplicitBiasVI(),
+    "implicit_bias_vi_paper": ImplicitBiasVI(first_and_last, draws=1),
+    "generalized_vi": GeneralizedVI(1.0),
+}
+"""Methods by their names on the command line and in reports."""
+
+PARAMETRIZATIONS: dict[str, type[Parametrization]] = {
+    "sp": StandardParametrization,
+    "mup": MaximalUpdate,
+}
+"""Parametrizations by their names on the command line and in reports."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training and its evaluation, with every setting that its results depend on.
+
+    Args:
+        data: Name of a problem in `PROBLEMS`, or module:name of your own `Problem`.
+        method: Name of a method in `METHODS`, or module:name of your own `Method`.
+        parametrization: "sp" or "mup".
+        seed: Seed of all randomness in training.
+        epochs: Passes over the training data.
+        lr: Learning rate; by default the problem's learning rate for a plain network.
+        batch_size: Examples per step.
+        width: Width of the network, for networks with a `width` argument; by default its own.
+        train_size: Train on the first N examples; by default on all.
+        validation_size: Fit temperatures on the first N validation examples; by default on all.
+        test_size: Test on the first N images; by default on all.
+        corrupted_size: Test images per corruption, and images per out-of-distribution set; by
+            default as many as test images.
+        samples: Sampled functions per prediction, for methods that sample.
+    """
+
+    data: str
+    method: str
+    parametrization: str = "sp"
+    seed: int = 0
+    epochs: int = 20
+    lr: float | None = None
+    batch_size: int = 128
+    width: int | None = None
+    train_size: int | None = None
+    validation_size: int | None = None
+    test_size: int | None = None
+    corrupted_size: int | None = None
+    samples: int = 32
+
+    def __post_init__(self) -> None:
+        if self.parametrization not in PARAMETRIZATIONS:
+            raise ValueError(
+                f"parametrization: expected one of {', '.join(PARAMETRIZATIONS)}; received "
+                f"{self.parametrization!r}."
+            )
+        problem_of(self), method_of(self)  # raise if a name is unknown
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
+            raise ValueError(f"seed: expected an integer of at least 0, received {self.seed!r}.")
+        for name in ("epochs", "batch_size", "samples"):
+            checks.positive_integer(name, getattr(self, name))
+        for name in ("width", "train_size", "validation_size", "test_size", "corrupted_size"):
+            if getattr(self, name) is not None:
+                checks.positive_integer(name, getattr(self, name))
+        if (
+            self.width is not None
+            and "width" not in signature(problem_of(self).make_net).parameters
+        ):
+            object.__setattr__(self, "width", None)  # the network takes no width
+        if self.lr is None:
+            rates = problem_of(self).lr
+            if self.parametrization not in rates:
+                raise ValueError(
+                    f"lr: {self.data} has no default for {self.parametrization}, only for "
+                    f"{', '.join(rates)}; pass lr."
+                )
+            object.__setattr__(self, "lr", rates[self.parametrization])
+        checks.positive_number("lr", self.lr)
+
+    @property
+    def name(self) -> str:
+        """Name of the file of its result, without suffix."""
+        parts = [self.data, self.parametrization, self.method, str(self.seed)]
+        return "-".join(parts).replace(":", ".")
+
+    @property
+    def network(self) -> str:
+        """Name of the folder of plain networks that methods with equal settings share."""
+        unused = ("validation_size", "test_size", "corrupted_size")
+        shared = {**asdict(self), **dict.fromkeys(unused), "method": "standard", "samples": 1}
+        digest = hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
+        return f"{self.data}-{self.parametrization}-{self.seed}-{digest[:12]}".replace(":", ".")
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> Cell:
+        """Return the cell with the given fields, for instance from a file.
+
+        Raises:
+            ValueError: If a field is unknown.
+        """
+        if unknown := sorted(given.keys() - {field.name for field in fields(cls)}):
+            raise ValueError(f"unknown settings: {', '.join(unknown)}.")
+        return cls(**given)
+
+
+def check_comparable(cells: Iterable[Cell]) -> None:
+    """Raise ValueError unless cells of the same problem differ in method and seed only."""
+    known: dict[tuple[str, str], Cell] = {}
+    for cell in cells:
+        plain = replace(cell, method="standard", seed=0)
+        first = known.setdefault((cell.data, cell.parametrization), plain)
+        if plain != first:
+            names = [
+                f.name for f in fields(Cell) if getattr(plain, f.name) != getattr(first, f.name)
+            ]
+            raise ValueError(
+                f"{cell.name} has other settings than the results it would be compared with "
+                f"({', '.join(names)}); choose another folder."
+            )
+
+
+def problem_of(cell: Cell) -> Problem:
+    """Return the problem that a cell names."""
+    return _named("data", cell.data, PROBLEMS, Problem)
+
+
+def method_of(cell: Cell) -> Method:
+    """Return the method that a cell names."""
+    return _named("method", cell.method, METHODS, Method)  # type: ignore[type-abstract]
+
+
+def describe(method: Method) -> str:
+    """Return a method with its settings as text, identical in every process."""
+    if not is_dataclass(method):
+        return repr(method)
+    settings = (f"{f.name}={_text(getattr(method, f.name))}" for f in fields(method))
+    return f"{type(method).__name__}({', '.join(settings)})"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, partial):
+        keywords = (f"{name}={_text(v)}" for name, v in value.keywords.items())
+        return f"{_text(value.func)}({', '.join([*map(_text, value.args), *keywords])})"
+    return value.__name__ if callable(value) and hasattr(value, "__name__") else repr(value)
+
+
+Named = TypeVar("Named")
+
+
+def _named(option: str, name: str, known: Mapping[str, Named], kind: type[Named]) -> Named:
+    if name in known:
+        return known[name]
+    if ":" not in name:
+        raise ValueError(
+            f"{option}: expected one of {', '.join(known)}, or module:name; received {name!r}."
+        )
+    found = load(name, option)
+    if not isinstance(found, kind):
+        hint = "; call it" if isinstance(found, type) else ""
+        raise TypeError(f"{option}: expected a {kind.__name__}, {name} is {found!r:.80}{hint}.")
+    return found
+
+
+def make_grid(
+    data: Iterable[str],
+    methods: Iterable[str] = tuple(METHODS),
+    parametrizations: Sequence[str] = ("sp", "mup"),
+    seeds: int = 5,
+    **settings: Any,
+) -> list[Cell]:
+    """Return all cells without duplicates, the first seed of every method before the second.
+
+    Args:
+        data: Names of problems.
+        methods: Names of methods.
+        parametrizations: "sp", "mup" or both.
+        seeds: Number of seeds.
+        **settings: Further fields of `Cell`.
+
+    Examples:
+        >>> [cell.name for cell in make_grid(["digits"], ["standard"], ["sp"], seeds=2)]
+        ['digits-sp-standard-0', 'digits-sp-standard-1']
+    """
+    checks.positive_integer("seeds", seeds)
+    # Method varies slower than data: the first cells train all plain networks, each once, and
+    # later methods reuse them.
+    rows = product(range(seeds), methods, data, parametrizations)
+    return list(dict.fromkeys(Cell(d, m, p, seed, **settings) for seed, m, d, p in rows))

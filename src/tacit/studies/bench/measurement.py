@@ -1,0 +1,118 @@
+"""Measurement of a cell: train once, then score on all test sets."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+
+from tacit._support import checks
+from tacit._support.provenance import provenance
+from tacit.data import Images, Splits
+from tacit.data.batches import Batches
+from tacit.inference.functions import Predictor, functions_of
+from tacit.inference.scores import collect, collect_each
+from tacit.likelihood import Categorical
+from tacit.likelihood.predictive import Averaging
+from tacit.methods.network_cache import NetworkCache
+from tacit.methods.task import Task
+from tacit.metrics import auroc, fpr95
+from tacit.studies.bench.grid import PARAMETRIZATIONS, Cell, describe, method_of, problem_of
+from tacit.studies.bench.problems import PROBLEMS
+
+BATCH = 256  # examples per batch in prediction
+
+
+def measure(
+    cell: Cell, networks: str | Path | None = None, made_by: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Train and evaluate a cell; return its settings and scores as plain data.
+
+    Args:
+        cell: Settings of training and evaluation.
+        networks: Folder in which plain networks are saved and looked up; None for no reuse.
+        made_by: Versions and commit to record; by default the current ones.
+    """
+    made_by = provenance() if made_by is None else made_by
+    problem = problem_of(cell)
+    data = Splits(*problem.load())
+    test = data.test[: cell.test_size]
+    for name in problem.corruptions[:1]:
+        problem.corrupted(name, test[:1])  # raises before training if the images are unsuitable
+    # Only for built-in problems: the data or network of a user's own problem may have changed.
+    reuse = cell.data in PROBLEMS and networks is not None
+    cache = NetworkCache(Path(str(networks)) / cell.network) if reuse else None
+    sizes = {} if cell.width is None else {"width": cell.width}
+    task = Task(
+        lambda: problem.make_net(**sizes),
+        data.train[: cell.train_size], data.validation[: cell.validation_size],
+        Categorical(),
+        PARAMETRIZATIONS[cell.parametrization](), cell.seed,
+        {"epochs": cell.epochs, "lr": cell.lr, "batch_size": cell.batch_size, "progress": False},
+        cache,
+    )  # fmt: skip
+    predictor = method_of(cell).fit_task(task)
+    assert predictor.cost is not None
+    return {
+        "cell": asdict(cell),
+        "method": describe(method_of(cell)),
+        **made_by,
+        "threads": torch.get_num_threads(),
+        "cost": {name: checks.finite_or_none(v) for name, v in asdict(predictor.cost).items()},
+        **score(predictor, cell, test),
+    }
+
+
+def score(predictor: Predictor, cell: Cell, test: Images) -> dict[str, Any]:
+    """Return metrics on test, corrupted and out-of-distribution images, by the same functions."""
+    problem, likelihood = problem_of(cell), predictor.likelihood
+    assert isinstance(likelihood, Categorical)
+    generator = torch.Generator().manual_seed(cell.seed)
+    with functions_of(predictor, samples=cell.samples, generator=generator) as functions:
+        ways = [likelihood, *(with_averaging(likelihood, way) for way in get_args(Averaging))]
+        clean, *each = collect_each(functions, ways, Batches("test", test, BATCH))
+        some = test[: cell.corrupted_size]
+        corrupted = {}
+        for name in problem.corruptions:
+            images = problem.corrupted(name, some)
+            found = collect(functions, likelihood, Batches(name, images, BATCH))
+            corrupted[name] = finite(found.compute())
+        foreign = {}
+        for name, load in problem.foreign.items():
+            pixels = load().pixels
+            chosen = torch.randperm(len(pixels), generator=torch.Generator().manual_seed(0))
+            chosen = chosen[: len(some)]
+            # `replace` keeps the normalisation of the test images.
+            images = replace(test, pixels=pixels[chosen], targets=chosen)
+            found = collect(functions, likelihood, Batches(name, images, BATCH, targets=False))
+            pair = clean["entropy"], found["entropy"]
+            foreign[name] = {"auroc": auroc(*pair), "fpr95": fpr95(*pair)}
+    return {
+        "test": finite(clean.compute()),
+        "corrupted": corrupted,
+        "foreign": foreign,
+        "averaging": {
+            way: finite(found.compute())
+            for way, found in zip(get_args(Averaging), each, strict=True)
+        },
+    }
+
+
+def with_averaging(likelihood: Categorical, averaging: Averaging) -> Categorical:
+    """Return a copy of the likelihood with another averaging.
+
+    Its temperature is 1, because the fitted temperature depends on the averaging.
+    """
+    copied = copy.deepcopy(likelihood)
+    copied.averaging = averaging
+    copied.set_temperature(torch.ones(()))
+    return copied
+
+
+def finite(numbers: Mapping[str, float]) -> dict[str, Any]:
+    """Return numbers for a JSON file, with None for those that are not finite."""
+    return {name: checks.finite_or_none(value) for name, value in numbers.items()}

@@ -1,0 +1,199 @@
+"""A plain and a variational network on handwritten digits: a table and a page that explains them.
+
+Run it with `tacit demo`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+from tacit import metrics
+from tacit._support.console import print_table
+from tacit.calling import variational
+from tacit.data import Splits, digits, photo_patches
+from tacit.inference import predict
+from tacit.inference.calibration import calibrate
+from tacit.likelihood import Categorical, Gaussian
+from tacit.likelihood.predictive import ClassPredictive, RegressionPredictive
+from tacit.studies import plots
+from tacit.studies.report import Page
+from tacit.studies.supervision import Data
+from tacit.training import fit
+from tacit.weights.covariance import LowRank
+
+PLAIN, OURS = "plain network", "tacit"
+Rows = dict[str, dict[str, float]]
+Predictions = dict[str, dict[str, ClassPredictive]]  # method -> kind of inputs -> predictions
+
+
+def network() -> nn.Module:
+    """Return a network with two hidden layers."""
+    return nn.Sequential(
+        nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10)
+    )
+
+
+def main(
+    out: str | Path | None = "tacit-demo.html", epochs: int = 60, lr: float = 0.03, seed: int = 0
+) -> Rows:
+    """Train both networks, print the table, write the page and return the table's numbers."""
+    splits = digits()
+    test = splits.test
+    inputs = foreign_inputs(test[0], seed)
+    rows, predictions = {}, {}
+    for name in (PLAIN, OURS):
+        rows[name], predictions[name] = train_and_predict(name, splits, inputs, epochs, lr, seed)
+    _print(rows)
+    if out is not None:
+        path = write_page(out, rows, predictions, test, regression(seed, steps=30 * epochs))
+        Console().print(f"the page: {path.resolve()}", soft_wrap=True, highlight=False)
+    return rows
+
+
+def foreign_inputs(x: Tensor, seed: int) -> dict[str, Tensor]:
+    """Return the test images, the same under noise, and patches of photographs."""
+    generator = torch.Generator().manual_seed(seed)
+    noisy = (x + 0.4 * torch.randn(x.shape, generator=generator)).clamp(0, 1)
+    return {"digits": x, "noisy digits": noisy, "photographs": photo_patches(len(x))}
+
+
+def train_and_predict(
+    name: str,
+    splits: Splits,
+    inputs: Mapping[str, Tensor],
+    epochs: int,
+    lr: float,
+    seed: int,
+) -> tuple[dict[str, float], dict[str, ClassPredictive]]:
+    """Train one of the networks; return its numbers, and its predictions for each kind of input."""
+    torch.manual_seed(seed)
+    likelihood = Categorical()
+    net = network()
+    model = variational(net, likelihood=likelihood) if name == OURS else net
+    start = time.perf_counter()
+    fit(model, splits.train, epochs=epochs, lr=lr, batch_size=50, likelihood=likelihood, seed=seed)
+    seconds = time.perf_counter() - start
+    if name == OURS:
+        calibrate(model, splits.validation)
+    generator = torch.Generator().manual_seed(seed)
+    found: dict[str, ClassPredictive] = {}
+    for kind, x in inputs.items():
+        prediction = predict(model, x, likelihood=likelihood, generator=generator)
+        assert isinstance(prediction, ClassPredictive)
+        found[kind] = prediction
+    known, labels = found["digits"], splits.test[1]
+    row = {
+        "accuracy": metrics.accuracy(known.log_probs, labels),
+        "NLL": metrics.nll(known.log_probs, labels),
+        "ECE": metrics.ece(known.log_probs, labels),
+        "Brier": metrics.brier(known.log_probs, labels),
+        "AUROC noisy": metrics.auroc(known.entropy, found["noisy digits"].entropy),
+        "AUROC photos": metrics.auroc(known.entropy, found["photographs"].entropy),
+        "seconds": seconds,
+        "parameters": float(sum(p.numel() for p in model.parameters())),
+    }
+    return row, found
+
+
+def regression(
+    seed: int, steps: int
+) -> tuple[Tensor, RegressionPredictive, Tensor, Tensor, Tensor]:
+    """Train on a curve with a gap; return a grid, predictions and functions there, and the data."""
+    torch.manual_seed(seed)
+    x = torch.cat([torch.linspace(-1, -0.3, 40), torch.linspace(0.3, 1, 40)])
+    y = torch.sin(4 * x) + 0.05 * torch.randn(80)
+    net = nn.Sequential(nn.Linear(1, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
+    likelihood = Gaussian(0.05, learn=False)
+    model = variational(net, {"4": LowRank(20)}, likelihood=likelihood)
+    fit(model, (x[:, None], y[:, None]), epochs=steps, lr=1.5e-4, batch_size=80, seed=seed)
+    grid = torch.linspace(-2, 2, 200)
+    prediction = predict(model, grid[:, None], samples=100)
+    assert isinstance(prediction, RegressionPredictive)
+    flat = RegressionPredictive(prediction.means[..., 0], prediction.scales[..., 0])
+    return grid, flat, flat.means[:20], x, y
+
+
+def _print(rows: Rows) -> None:
+    table = Table("", *next(iter(rows.values())), title="Digits, 797 test images")
+    for name, row in rows.items():
+        table.add_row(name, *_cells(row))
+    print_table(table)
+
+
+def _cells(row: Mapping[str, float]) -> list[str]:
+    special = {"accuracy": "{:.1%}", "seconds": "{:.1f}", "parameters": "{:,.0f}"}
+    return [special.get(name, "{:.3f}").format(value) for name, value in row.items()]
+
+
+def write_page(
+    path: str | Path,
+    rows: Rows,
+    predictions: Predictions,
+    test: Data,
+    curve: tuple[Tensor, RegressionPredictive, Tensor, Tensor, Tensor],
+) -> Path:
+    """Write the page with the table and the figures."""
+    images, labels = test[0].reshape(-1, 8, 8), test[1]
+    known = {name: kinds["digits"] for name, kinds in predictions.items()}
+    page = Page("What a network knows, and what it doesn't")
+    page.text(
+        "Two networks of the same size learned to read 900 handwritten digits with the same loop. "
+        "One is plain. The other has a distribution over its weights (tacit), trained on the "
+        "expected loss, with a temperature set on 100 more images. Below: 797 digits that neither "
+        "has seen, the same under noise, and photographs."
+    )
+    page.table(["", *next(iter(rows.values()))], [[n, *_cells(row)] for n, row in rows.items()])
+    page.text(
+        "NLL, ECE and Brier: smaller is better. AUROC: how well the entropy of a prediction tells "
+        "noisy digits or photographs from digits; 0.5 is chance, 1 is perfect.", soft=True,
+    )  # fmt: skip
+    page.heading("Does confidence mean anything?")
+    page.figure(
+        plots.plot_reliability(known, labels),
+        "Accuracy of predictions against their confidence. On the dashed line, predictions with "
+        "80 % confidence are right in 80 % of the cases. Darker bars hold more predictions.",
+    )
+    page.figure(
+        plots.plot_confidence(known, labels),
+        "Confidence of right and of wrong predictions. Wrong ones should not be confident.",
+    )
+    page.heading("What it is sure of")
+    page.figure(
+        plots.plot_images(images, known[OURS], labels),
+        "The most and the least certain images of tacit, with prediction and confidence; red ones "
+        "are wrong.",
+    )
+    page.heading("Leaving the hard ones to a person")
+    page.figure(
+        plots.plot_rejection(known, labels),
+        "Accuracy on what is left when the most uncertain predictions are rejected.",
+    )
+    page.heading("Inputs unlike any it has seen")
+    page.figure(
+        plots.plot_entropy(predictions),
+        "Entropy of predictions for digits, noisy digits and photographs: further to the right is "
+        "less certain.",
+    )
+    page.heading("The same for numbers")
+    page.figure(
+        plots.plot_fan(*curve),
+        "Twenty functions from a model of a curve, their mean and 90 % interval. They agree where "
+        "there are data (orange) and differ where there are none.",
+    )
+    page.heading("How to go on")
+    page.code(
+        "import tacit\n\n"
+        "model = tacit.variational(net, likelihood=tacit.Categorical())\n"
+        "tacit.fit(model, train, validation, epochs=20, lr=0.005)\n"
+        "tacit.calibrate(model, validation)\n"
+        "prediction = tacit.predict(model, x)\n"
+        "prediction.label, prediction.confidence, prediction.mutual_information"
+    )
+    return page.write(path)

@@ -1,0 +1,141 @@
+"""How far features move in training, against the rank of the covariance."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tacit.calling import Variational, variational
+from tacit.scaling import GroupEntry, MaximalUpdate, group_parameters, initialize
+from tacit.studies.experiments.experiment import Experiment
+from tacit.studies.experiments.verdict import Verdict
+from tacit.weights.covariance import LowRank
+
+# Learning rates of S, by their names in the saved results.
+WAYS = {"scaled": "1/R times the mean's learning rate", "same": "the mean's learning rate"}
+CONSTANT = 1.5  # largest ratio of movements that counts as independent of the rank
+SMALLEST = 4  # smallest rank that is judged
+
+
+def compute(
+    ranks: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64),
+    width: int = 128,
+    lr: float = 0.003,
+    steps: int = 3,
+    seeds: int = 12,
+    samples: int = 32,
+) -> dict[str, Any]:
+    """Train a few steps at every rank; return how far the hidden features move."""
+    rows = []
+    for way in WAYS:
+        for rank in ranks:
+            moves = [_moved(way, rank, width, lr, steps, seed, samples) for seed in range(seeds)]
+            rows.append({"way": way, "rank": rank, "moves": moves})
+    return {"rows": rows}
+
+
+def _moved(
+    way: str, rank: int, width: int, lr: float, steps: int, seed: int, samples: int
+) -> float:
+    """Return the root mean square movement of the last hidden features of the same draws."""
+    torch.manual_seed(seed)
+    parametrization = MaximalUpdate()
+    net = nn.Sequential(
+        nn.Linear(8, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1)
+    )
+    initialize(net, parametrization)
+    model = variational(net, {"*": LowRank(rank)}, parametrization=parametrization)
+    x, y = torch.randn(32, 8), torch.randn(32, 1)
+    before = _features(model, x, samples)
+    optimizer = torch.optim.SGD(group_parameters(_entries(model, way, rank), model, lr))
+    for _ in range(steps):
+        loss = F.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return (_features(model, x, samples) - before).square().mean().sqrt().item()
+
+
+def _entries(model: Variational, way: str, rank: int) -> Iterator[GroupEntry]:
+    """Yield parameters with their learning-rate factors; for "same" the 1/R of S is undone."""
+    for entry in model.entries("sgd"):
+        inverse = rank if way == "same" and entry.part == "factors" else 1
+        yield replace(entry, factor=entry.factor * inverse)
+
+
+@torch.no_grad()
+def _features(model: Variational, x: Tensor, samples: int) -> Tensor:
+    """Return the last hidden features, under the same noise in every call."""
+    weights = model.sample(samples, generator=torch.Generator().manual_seed(0))
+    first = F.relu(x @ weights["0.weight"].mT + weights["0.bias"][:, None])
+    return F.relu(first @ weights["2.weight"].mT + weights["2.bias"][:, None])
+
+
+def _mean_moves(results: dict[str, Any], way: str) -> dict[int, float]:
+    return {
+        row["rank"]: statistics.fmean(row["moves"]) for row in results["rows"] if row["way"] == way
+    }
+
+
+def verdicts(results: dict[str, Any]) -> list[Verdict]:
+    """Return the verdicts on the claim."""
+    ratios = {}
+    for way in WAYS:
+        found = {
+            rank: moved for rank, moved in _mean_moves(results, way).items() if rank >= SMALLEST
+        }
+        ratios[way] = max(found.values()) / min(found.values())
+    good = ratios["scaled"] <= CONSTANT and ratios["same"] >= 2 * ratios["scaled"]
+    return [
+        Verdict(
+            "rank-scaling",
+            good if len(found) > 3 else None,
+            f"between ranks {min(found)} and {max(found)} the movement of the features varies by a "
+            f"factor of {ratios['scaled']:.2f}; with the mean's learning rate for S by "
+            f"{ratios['same']:.2f}",
+            f"at most {CONSTANT:g}, and at least twice as much with the mean's learning rate. From "
+            f"rank {SMALLEST} on: a step on S moves S z by z.z'/R times the movement of the mean, "
+            "about 1 for rank 1 and falling to 0, so small ranks differ. The initial scale R^-1/2 "
+            "is the same in both",
+        )
+    ]
+
+
+def draw(results: dict[str, Any], folder: Path) -> None:
+    """Draw the movement of the features against the rank from saved results."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.5, 3.6), layout="constrained")
+    axis = figure.subplots()
+    for way, title in WAYS.items():
+        found = _mean_moves(results, way)
+        axis.plot(list(found), list(found.values()), ".-", label=title)
+    axis.set(xscale="log", yscale="log", xlabel="rank", ylabel="movement of the features")
+    axis.legend(title="learning rate of S")
+    for ending in ("pdf", "png"):
+        figure.savefig(folder / f"rank_scaling.{ending}")
+
+
+EXPERIMENT = Experiment(
+    name="rank_scaling",
+    title="The claim `rank-scaling`: training with scaled factors doesn't depend on the rank.",
+    about="""
+    How far the features of MLPs move in a few steps, for ranks from 1 to 64: with S initialized at
+    R^-1/2 of its scale and the learning rate of S at 1/R of the mean's (SGD), and, for comparison,
+    with the mean's learning rate.
+    """,
+    claims=("rank-scaling",),
+    scales={"smoke": {"ranks": (1, 4), "seeds": 1}, "cpu": {}, "paper": {"seeds": 50}},
+    minutes={"smoke": 0.1, "cpu": 0.5, "paper": 2},
+    needs="nothing",
+    compute=compute,
+    verdicts=verdicts,
+    draw=draw,
+)

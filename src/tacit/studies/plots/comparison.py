@@ -1,0 +1,122 @@
+"""Methods side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tacit._support.figures import saved
+
+Point = tuple[float, float]  # a mean and its standard error, which may be NaN
+
+
+def plot_comparison(
+    panels: Mapping[str, Mapping[str, Point]], path: str | Path | None = None, title: str = ""
+) -> Any:
+    """Draw a mean with its standard error for each method: a panel per quantity.
+
+    Args:
+        panels: Titles -> methods -> mean and standard error. Methods are the same in all.
+        path: File to write, if any.
+        title: Title of the figure.
+    """
+    from matplotlib.figure import Figure
+
+    methods = list(next(iter(panels.values())))
+    figure = Figure(
+        figsize=(1.6 + 2.4 * len(panels), 0.9 + 0.28 * len(methods)), layout="constrained"
+    )
+    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    heights = range(len(methods))[::-1]
+    for axis, (name, points) in zip(axes, panels.items(), strict=True):
+        for height, method in zip(heights, methods, strict=True):
+            mean, error = points[method]
+            axis.errorbar(mean, height, xerr=error, fmt="o", color=colour(methods, method))
+        axis.set(title=name)
+        axis.grid(axis="x", alpha=0.3)
+    axes[0].set_yticks(heights, labels=[method.replace("_", " ") for method in methods])
+    figure.suptitle(title)
+    return saved(figure, path)
+
+
+def plot_heat(
+    table: Mapping[str, Mapping[str, float]], path: str | Path | None = None, title: str = ""
+) -> Any:
+    """Draw a table of numbers as colours, dark where they are large; a column's range is its own.
+
+    Args:
+        table: Methods -> columns -> numbers. Columns are the same for all.
+        path: File to write, if any.
+        title: Title of the figure.
+    """
+    from matplotlib.figure import Figure
+
+    methods, columns = list(table), list(next(iter(table.values())))
+    figure = Figure(
+        figsize=(2 + 0.62 * len(columns), 1.4 + 0.3 * len(methods)), layout="constrained"
+    )
+    axis = figure.subplots()
+    shades = [[_shade(table, method, column) for column in columns] for method in methods]
+    axis.imshow(shades, cmap="Blues", vmin=0, vmax=1.3, aspect="auto")
+    for i, method in enumerate(methods):
+        for j, column in enumerate(columns):
+            dark = shades[i][j] > 0.8
+            axis.text(
+                j, i, _short(table[method][column]), ha="center", va="center", fontsize=7,
+                color="white" if dark else "black",
+            )  # fmt: skip
+    names = [column.replace("_", " ") for column in columns]
+    axis.set_xticks(range(len(columns)), labels=names, rotation=45, ha="right")
+    axis.set_yticks(range(len(methods)), labels=[method.replace("_", " ") for method in methods])
+    axis.set_title(title)
+    return saved(figure, path)
+
+
+def plot_cost(
+    panels: Mapping[str, Mapping[str, Point]], path: str | Path | None = None, title: str = ""
+) -> Any:
+    """Draw quality against cost: a panel per title, a point per method.
+
+    Args:
+        panels: Titles (what the height is) -> methods -> cost relative to a plain network, quality.
+        path: File to write, if any.
+        title: Title of the figure.
+    """
+    from matplotlib.figure import Figure
+
+    methods = list(next(iter(panels.values())))
+    figure = Figure(figsize=(1 + 4 * len(panels), 3.4), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axis, (name, points) in zip(axes, panels.items(), strict=True):
+        for method, (cost, quality) in points.items():
+            label = method.replace("_", " ")
+            axis.plot(cost, quality, "o", color=colour(methods, method), label=label)
+        axis.set(xscale="log", xlabel="training time / that of a plain network", ylabel=name)
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.xaxis.set_minor_formatter("{x:g}")
+        axis.tick_params(axis="x", which="minor", labelsize="x-small")
+        axis.grid(alpha=0.3)
+    axes[-1].legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1, 0.5))
+    figure.suptitle(title)
+    return saved(figure, path)
+
+
+def colour(methods: Sequence[str], method: str) -> Any:
+    """Return the colour of a method among others, the same in all figures of them."""
+    from matplotlib import colormaps
+
+    return colormaps["tab20"](methods.index(method) % 20)
+
+
+def _shade(table: Mapping[str, Mapping[str, float]], method: str, column: str) -> float:
+    """Return where a number lies in its column's range, from 0 to 1."""
+    numbers = [row[column] for row in table.values() if math.isfinite(row[column])]
+    low, high = min(numbers, default=0.0), max(numbers, default=0.0)
+    place = (table[method][column] - low) / (high - low) if high > low else 0.0
+    return place if math.isfinite(place) else 1.0
+
+
+def _short(number: float) -> str:
+    return f"{number:.1f}" if abs(number) >= 10 else f"{number:.2f}"

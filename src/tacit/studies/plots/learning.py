@@ -1,0 +1,98 @@
+"""What happened while training, and what a parametrization does."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tacit._support.figures import saved
+
+
+def plot_coordinates(
+    changes: Sequence[dict[str, Any]], path: str | Path | None = None, title: str = ""
+) -> Any:
+    """Draw how far features move against width: a column per layer, mean above, deviation below.
+
+    Args:
+        changes: Rows of a coordinate check: layer, width, seed, step, mean, std, start. A None
+            stands for a run that diverged; its point is left out.
+        path: File to write, if any.
+        title: Title of the figure.
+    """
+    from matplotlib.figure import Figure
+
+    layers = list(dict.fromkeys(row["layer"] for row in changes))
+    steps, widths = (sorted({row[key] for row in changes}) for key in ("step", "width"))
+    quantities = ["mean", "std"] if any(row["std"] for row in changes) else ["mean"]
+    figure = Figure(figsize=(3 * len(layers), 2.6 * len(quantities)), layout="constrained")
+    axes = figure.subplots(len(quantities), len(layers), squeeze=False, sharex=True)
+    for i, quantity in enumerate(quantities):
+        for layer, axis in zip(layers, axes[i], strict=True):
+            rows = [row for row in changes if row["layer"] == layer]
+            for step in steps:
+                shade = 0.25 + 0.75 * step / steps[-1]
+                at = [row for row in rows if row["step"] == step]
+                _line(axis, at, quantity, color="black", alpha=shade, label=f"after {step}")
+            if quantity == "mean":
+                _line(axis, rows, "start", color="tab:blue", label="at the start")
+            axis.set(xscale="log", yscale="log", title=f"layer {layer}" if i == 0 else "")
+            axis.set_xticks(widths, labels=map(str, widths))
+            axis.minorticks_off()
+        axes[i][0].set_ylabel(f"change of the features' {quantity}")
+    for axis in axes[-1]:
+        axis.set_xlabel("width")
+    axes[0][-1].legend(fontsize="x-small")
+    figure.suptitle(title)
+    return saved(figure, path)
+
+
+def plot_learning_rates(
+    panels: Mapping[str, dict[str, Any]], path: str | Path | None = None
+) -> Any:
+    """Draw the loss against the learning rate: a panel per title, a line per width.
+
+    Args:
+        panels: Titles -> learning-rate transfers as plain data, with `trials` (width, lr, loss) and
+            the transferred rate `lr`. A None stands for a run that diverged; its point is left out.
+        path: File to write, if any.
+    """
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.5 * len(panels), 3.4), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    for axis, (title, found) in zip(axes, panels.items(), strict=True):
+        widths = sorted({row["width"] for row in found["trials"]})
+        for i, width in enumerate(widths):
+            color = colormaps["viridis"](0.9 * (1 - i / max(1, len(widths) - 1)))
+            rows = [row for row in found["trials"] if row["width"] == width]
+            rates, losses = _means(rows, "lr", "loss")
+            axis.plot(rates, losses, color=color, marker="o", markersize=3, label=f"width {width}")
+            finite = [pair for pair in zip(losses, rates, strict=True) if not math.isnan(pair[0])]
+            if finite:
+                loss, rate = min(finite)
+                axis.plot([rate], [loss], color=color, marker="*", markersize=11)
+        axis.axvline(found["lr"], color="black", linewidth=0.8, linestyle=":")
+        axis.set(xscale="log", yscale="log", xlabel="learning rate", title=title)
+    axes[0].set_ylabel("validation loss")
+    axes[0].legend(fontsize="small")
+    return saved(figure, path)
+
+
+def _line(axis: Any, rows: Sequence[dict[str, Any]], quantity: str, **style: Any) -> None:
+    axis.plot(*_means(rows, "width", quantity), marker="o", markersize=3, **style)
+
+
+def _means(
+    rows: Sequence[dict[str, Any]], over: str, quantity: str
+) -> tuple[list[float], list[float]]:
+    """Return the values of `over` and the mean of a quantity at each; NaN where one is None."""
+    places = sorted({row[over] for row in rows})
+    means = []
+    for place in places:
+        values = [row[quantity] for row in rows if row[over] == place]
+        means.append(math.nan if None in values else statistics.fmean(values))
+    return places, means

@@ -1,0 +1,104 @@
+"""Time and memory of competing functions: interleaved runs after a warm-up, medians, ratios."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+import torch
+from rich.progress import Progress
+from torch import Tensor, nn
+
+BOOTSTRAPS = 1000
+
+
+def interleaved_seconds(
+    runs: Mapping[str, Callable[[], object]], repeats: int, label: str, warmup: int = 3
+) -> dict[str, list[float]]:
+    """Return the seconds of each function per repeat, interleaved so that load affects all alike.
+
+    The order is random in each repeat, since a function is slower after one that evicts the cache.
+
+    Args:
+        runs: Functions to time, by name.
+        repeats: Number of timed calls of each.
+        label: Label of the progress bar.
+        warmup: Number of untimed calls of each before, at most `repeats`.
+    """
+    rng = random.Random(0)
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    warmup = min(warmup, repeats)
+    # Refreshed manually: a refresh thread would compete with the timed functions.
+    with Progress(auto_refresh=False, transient=True) as progress:
+        task = progress.add_task(label, total=warmup + repeats)
+        for repeat in range(warmup + repeats):
+            for name in rng.sample(list(runs), len(runs)):
+                start = time.perf_counter()
+                runs[name]()
+                if repeat >= warmup:
+                    seconds[name].append(time.perf_counter() - start)
+            progress.update(task, advance=1, refresh=repeat % 20 == 0)
+    return seconds
+
+
+def repeated(run: Callable[[], object], times: int) -> Callable[[], None]:
+    """Return a function that calls `run` several times, for runs whose cost varies between calls.
+
+    `tacit.SGD` renews its directions once in many steps: a median of single steps would miss it.
+    """
+
+    def run_repeatedly() -> None:
+        for _ in range(times):
+            run()
+
+    return run_repeatedly
+
+
+def ratio(
+    seconds: Mapping[str, list[float]], name: str, anchor: str, times: int = 1
+) -> dict[str, float]:
+    """Return two medians and their ratio, with a 95 % bootstrap interval over repeats.
+
+    Args:
+        seconds: From `interleaved_seconds`.
+        name: Name of the numerator.
+        anchor: Name of the denominator.
+        times: Number of calls per repeat, as given to `repeated`.
+    """
+    pairs = list(zip(seconds[name], seconds[anchor], strict=True))
+    rng = random.Random(0)
+    ratios = sorted(_ratio_of_medians(rng.choices(pairs, k=len(pairs))) for _ in range(BOOTSTRAPS))
+    return {
+        "seconds": statistics.median(seconds[name]) / times,
+        "anchor_seconds": statistics.median(seconds[anchor]) / times,
+        "ratio": _ratio_of_medians(pairs),
+        "ratio_low": ratios[round(0.025 * BOOTSTRAPS)],
+        "ratio_high": ratios[round(0.975 * BOOTSTRAPS) - 1],
+    }
+
+
+def _ratio_of_medians(pairs: list[tuple[float, float]]) -> float:
+    return statistics.median(a for a, _ in pairs) / statistics.median(b for _, b in pairs)
+
+
+def training_bytes(model: nn.Module, loss: Callable[[], Tensor]) -> int:
+    """Return the bytes of a training step: parameters, gradients, momentum and activations.
+
+    Activations are the tensors that autograd saves for the backward pass, each storage counted
+    once, parameters excluded. Counted rather than sampled, so the same on every machine.
+    """
+    parameters = sum(p.numel() * p.element_size() for p in model.parameters())
+    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    saved: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss()
+    return 3 * parameters + sum(saved.values())

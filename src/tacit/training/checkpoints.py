@@ -1,0 +1,142 @@
+"""Checkpoints: one safetensors file with everything that a run needs to go on, bit by bit.
+
+Tensors are tensors; numbers and settings are JSON in the file's header. A file is written under
+another name and renamed, so that there is never half a checkpoint; the newest two are kept.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit._support import files
+
+KEPT = 2
+KEY = "tacit_checkpoint"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state of a run: tensors by name and plain data."""
+
+    tensors: Mapping[str, Tensor]
+    data: Mapping[str, Any]
+
+
+def write(folder: Path, step: int, checkpoint: Checkpoint, *, alone: bool = False) -> Path:
+    """Write a checkpoint, and then forget older ones.
+
+    If the disk is full, what was there stays, and the error says so.
+
+    Args:
+        folder: Where to.
+        step: Number of steps done.
+        checkpoint: What to write.
+        alone: Whether it is the first of a new run: all others are then of an old one.
+    """
+    path = folder / f"step-{step:012d}.safetensors"
+    files.write(path, KEY, {"step": step, **checkpoint.data}, checkpoint.tensors)
+    others = [other for other in _found(folder) if other != path]
+    older = [other for other in others if other.name < path.name]
+    for old in others if alone else older[KEPT - 1 :]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def clean(folder: Path) -> None:
+    """Remove what a killed process left half written."""
+    for path in folder.glob(".step-*"):
+        path.unlink(missing_ok=True)
+
+
+def read_newest(folder: Path) -> Checkpoint | None:
+    """Return the newest checkpoint that can be read; None if there is none at all.
+
+    Raises:
+        ValueError: If there are checkpoints, but none can be read.
+    """
+    problems = []
+    for path in _found(folder):
+        found = _try(path)
+        if isinstance(found, Checkpoint):
+            return found
+        problems.append(str(found))
+    if problems:
+        raise ValueError(" ".join(problems))
+    return None
+
+
+def _try(path: Path) -> Checkpoint | ValueError:
+    try:
+        return read(path)
+    except ValueError as error:
+        return error
+
+
+def read(path: Path) -> Checkpoint:
+    """Return a checkpoint.
+
+    Raises:
+        ValueError: If the file is truncated, or not a checkpoint of this version.
+    """
+    data, tensors = files.read(path, KEY, "tacit.fit")
+    return Checkpoint(tensors, data)
+
+
+def _found(folder: Path) -> list[Path]:
+    return sorted(folder.glob("step-*.safetensors"), reverse=True)
+
+
+def optimizer_state(optimizer: torch.optim.Optimizer) -> Checkpoint:
+    """Return the state of an optimizer: its tensors, and its numbers."""
+    state = optimizer.state_dict()
+    tensors, numbers = {}, {}
+    for index, entries in state["state"].items():
+        for name, value in entries.items():
+            if isinstance(value, Tensor):
+                tensors[f"{index}.{name}"] = value
+            else:
+                numbers[f"{index}.{name}"] = value
+    return Checkpoint(tensors, {"numbers": numbers, "groups": state["param_groups"]})
+
+
+def load_optimizer_state(optimizer: torch.optim.Optimizer, saved: Checkpoint) -> None:
+    """Put back what `optimizer_state` gave."""
+    state: dict[int, dict[str, Any]] = {}
+    for key, value in {**saved.data["numbers"], **saved.tensors}.items():
+        index, _, name = key.partition(".")
+        # Tensors of a file begin anywhere in memory; the last bit of a product may depend on where.
+        value = value.clone() if isinstance(value, Tensor) else value
+        state.setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict({"state": state, "param_groups": saved.data["groups"]})
+
+
+def random_state(device: torch.device) -> Checkpoint:
+    """Return the state of all global random number generators: torch, NumPy, Python."""
+    tensors = {"torch": torch.get_rng_state()}
+    if device.type == "cuda":
+        tensors["cuda"] = torch.cuda.get_rng_state(device)
+    name, keys, *rest = np.random.get_state()
+    tensors["numpy"] = torch.from_numpy(np.asarray(keys).astype(np.int64))
+    version, numbers, gauss = random.getstate()
+    tensors["python"] = torch.tensor(numbers, dtype=torch.int64)
+    return Checkpoint(tensors, {"numpy": [name, *rest], "python": [version, gauss]})
+
+
+def set_random_state(saved: Checkpoint, device: torch.device) -> None:
+    """Put back what `random_state` gave."""
+    torch.set_rng_state(saved.tensors["torch"])
+    if device.type == "cuda" and "cuda" in saved.tensors:
+        torch.cuda.set_rng_state(saved.tensors["cuda"], device)
+    name, *rest = saved.data["numpy"]
+    keys = saved.tensors["numpy"].numpy().astype(np.uint32)
+    np.random.set_state((name, keys, *rest))
+    version, gauss = saved.data["python"]
+    random.setstate((version, tuple(saved.tensors["python"].tolist()), gauss))

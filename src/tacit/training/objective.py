@@ -1,0 +1,132 @@
+"""What is minimised: the expected loss alone, or with a divergence from a prior."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from tacit._support import checks
+from tacit.calling import Variational
+from tacit.weights.divergence import distribution_kl, kl, squared_wasserstein
+from tacit.weights.prior import Prior
+
+
+class Objective(ABC):
+    """A loss to minimise, made of the mean loss on a batch.
+
+    The paper's objectives are sums over the N examples of the data: sum_n E[loss_n] + penalty.
+    Divided by N, that is the mean loss, which a batch estimates, plus penalty / N.
+    """
+
+    @abstractmethod
+    def __call__(self, loss: Tensor, model: Variational, *, data_size: int) -> Tensor:
+        """Return what to minimise.
+
+        Args:
+            loss: Mean loss over a batch, with random weights.
+            model: The model that is trained.
+            data_size: N, the number of examples in the training data (not in the batch).
+        """
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Return what a run must have the same to be the same run: settings, and the prior's."""
+
+
+@dataclass(frozen=True)
+class ExpectedLoss(Objective):
+    """The expected loss alone: the implicit bias of SGD keeps the model close to where it started.
+
+    Examples:
+        >>> import tacit, torch
+        >>> model = tacit.variational(torch.nn.Linear(3, 1), {"": tacit.LowRank(2)})
+        >>> loss = model(torch.randn(8, 3)).square().mean()
+        >>> objective = tacit.ExpectedLoss()  # or GVI(model.prior(), strength=1.0), or ELBO(...)
+        >>> objective(loss, model, data_size=100) is loss
+        True
+    """
+
+    def __call__(self, loss: Tensor, model: Variational, *, data_size: int) -> Tensor:
+        return loss
+
+    def fingerprint(self) -> str:
+        return "ExpectedLoss"
+
+
+@dataclass(frozen=True, eq=False)
+class ELBO(Objective):
+    """The negative evidence lower bound: mean loss + weight KL(model || prior).
+
+    With a negative log-likelihood as loss and weight 1/N this is the negative ELBO divided by N,
+    N being the number of training examples; other weights make a colder or warmer posterior. It
+    needs covariances that are not singular, so not the low-rank ones of the default recipe: use
+    `Diagonal`, `LowRankPlusDiagonal` or `FullRank`.
+
+    Args:
+        prior: From `model.prior()`.
+        weight: "1/N", or a number that multiplies the KL divergence as it is.
+
+    Raises:
+        ValueError: If the KL divergence from this prior would be infinite.
+    """
+
+    prior: Prior
+    weight: float | Literal["1/N"] = "1/N"
+
+    def __post_init__(self) -> None:
+        _check_prior(self.prior)
+        for distribution in self.prior.distributions.values():
+            distribution_kl(distribution, distribution)  # refuses what can't be finite
+        if isinstance(self.weight, str) and self.weight != "1/N":
+            raise ValueError(f"ELBO(weight): expected '1/N' or a number, received {self.weight!r}.")
+        if self.weight != "1/N":
+            checks.positive_number("ELBO(weight)", self.weight)
+
+    def __call__(self, loss: Tensor, model: Variational, *, data_size: int) -> Tensor:
+        weight = self.weight
+        if weight == "1/N":
+            weight = 1 / checks.positive_integer("data_size", data_size)
+        return loss + weight * _sum(kl(model, self.prior))
+
+    def fingerprint(self) -> str:
+        return f"ELBO(weight={self.weight}, prior {self.prior.fingerprint()})"
+
+
+@dataclass(frozen=True, eq=False)
+class GVI(Objective):
+    """Generalized variational inference: mean loss + strength/N W2^2(model, prior).
+
+    For linear models the expected loss alone, by its implicit bias, gives the limit of this for a
+    vanishing strength (Theorem 1).
+
+    Args:
+        prior: From `model.prior()`.
+        strength: lambda in sum_n E[loss_n] + lambda W2^2.
+    """
+
+    prior: Prior
+    strength: float
+
+    def __post_init__(self) -> None:
+        _check_prior(self.prior)
+        checks.positive_number("GVI(strength)", self.strength)
+
+    def __call__(self, loss: Tensor, model: Variational, *, data_size: int) -> Tensor:
+        weight = self.strength / checks.positive_integer("data_size", data_size)
+        return loss + weight * _sum(squared_wasserstein(model, self.prior))
+
+    def fingerprint(self) -> str:
+        return f"GVI(strength={self.strength}, prior {self.prior.fingerprint()})"
+
+
+def _check_prior(prior: Prior) -> None:
+    if not isinstance(prior, Prior):
+        raise TypeError(f"prior: expected model.prior(), received {type(prior).__name__}.")
+
+
+def _sum(by_layer: dict[str, Tensor]) -> Tensor:
+    return torch.stack(list(by_layer.values())).sum()

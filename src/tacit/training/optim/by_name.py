@@ -1,0 +1,47 @@
+"""torch's optimizers by their names, over the parameter groups of a network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from tacit.calling import Variational
+from tacit.scaling import Parametrization, optimizer_kind, param_groups
+from tacit.training.optim.sgd import SGD
+
+
+def make_optimizer(
+    net: nn.Module,
+    lr: float,
+    optimizer: str = "sgd",
+    *,
+    parametrization: Parametrization | None = None,
+    weight_decay: float = 0.0,
+    **settings: Any,
+) -> torch.optim.Optimizer:
+    """Return one of torch's optimizers over the parameter groups of a network.
+
+    For a variational model and SGD it is `tacit.SGD`, which takes the same steps.
+
+    Args:
+        net: A plain network or a variational model.
+        lr: Learning rate, before the factors of the parametrization.
+        optimizer: Its name.
+        parametrization: For a plain network; a variational model has its own.
+        weight_decay: Weight decay of the network's parameters.
+        **settings: Further arguments of the optimizer, for instance `momentum`.
+
+    Raises:
+        ValueError: If it is not known how the optimizer's learning rates scale.
+    """
+    kind = optimizer_kind(optimizer)
+    if isinstance(net, Variational) and optimizer.lower() == "sgd":
+        return SGD(net, lr, weight_decay=weight_decay, **settings)
+    groups = param_groups(
+        net, lr, optimizer, parametrization=parametrization, weight_decay=weight_decay
+    )
+    constructor: Any = kind.constructor
+    made: torch.optim.Optimizer = constructor(groups, lr=lr, **settings)
+    return made

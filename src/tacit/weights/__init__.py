@@ -1,0 +1,17 @@
+"""A distribution over the weights of a module: its structure, its noise, its random layers."""
+
+from tacit.weights.distribution import Distribution
+from tacit.weights.layers import RandomLayer
+from tacit.weights.prior import Prior
+from tacit.weights.recipes import every_layer, first_and_last
+from tacit.weights.selection import Where, select_layers
+
+__all__ = [
+    "Distribution",
+    "Prior",
+    "RandomLayer",
+    "Where",
+    "every_layer",
+    "first_and_last",
+    "select_layers",
+]

@@ -1,0 +1,21 @@
+"""Covariances of a layer's parameters, Sigma = S S^T, as structures of their factor S."""
+
+from tacit.weights.covariance.base import Covariance, Factor, Shapes, parameter_count
+from tacit.weights.covariance.diagonal import Diagonal, PositiveDiagonal
+from tacit.weights.covariance.full_rank import FullRank
+from tacit.weights.covariance.kronecker import Kronecker
+from tacit.weights.covariance.low_rank import LowRank
+from tacit.weights.covariance.low_rank_plus_diagonal import LowRankPlusDiagonal
+
+__all__ = [
+    "Covariance",
+    "Diagonal",
+    "Factor",
+    "FullRank",
+    "Kronecker",
+    "LowRank",
+    "LowRankPlusDiagonal",
+    "PositiveDiagonal",
+    "Shapes",
+    "parameter_count",
+]

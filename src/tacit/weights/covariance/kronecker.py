@@ -1,0 +1,180 @@
+"""Kronecker-structured covariance: one factor for the inputs, one for the outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tacit._support import checks
+from tacit.weights.covariance.base import Covariance, Factor, Shapes, singular_error
+from tacit.weights.covariance.dense import rotated, rows, solve
+from tacit.weights.covariance.low_rank import contract
+
+
+@dataclass(frozen=True)
+class Kronecker(Covariance):
+    """A matrix-normal layer: W = mean + B Z A^T with Z of independent noise.
+
+    **Definition.** A weight of shape (out, in, *kernel) is the matrix of shape
+    (out, in * prod(kernel)), its bias is one column more, and W is the two side by side: n columns.
+    With A of shape (n, R_in), B of shape (out, R_out) and Z of shape (R_out, R_in),
+
+        Cov[W_ij, W_kl] = (B B^T)_ik (A A^T)_jl.
+
+    With vec stacking columns, Cov[vec W] = A A^T (x) B B^T and S = A (x) B. Hence
+    E[(W - mean)(W - mean)^T] = tr(A A^T) B B^T and E[(W - mean)^T (W - mean)] = tr(B B^T) A A^T.
+
+    Any tensors with a common first dimension fit: the gates of an LSTM, the packed projections of
+    attention, an embedding, a norm layer. (The first dimension of a transposed convolution's
+    weight is its input, so there A and B change places, and with a bias it does not fit.)
+
+    **Width.** B Z A^T has few singular values, so the largest is about sqrt(width/R) times that of
+    independent noise of the same size. Between two wide layers and with fixed ranks, what the layer
+    before learns through the noise comes back amplified: under muP the features' deviation changes
+    by an amount that grows like the root of the width. Let the ranks grow with the width, or give
+    it `scale=` width^-1/2.
+
+    A is stored in the shapes of the layer's tensors, rank first: `weight_input` (R_in, in, *kernel)
+    and `bias_input` (R_in,); B as `weight_output` (R_out, out). Costs R_in (n) + R_out (out).
+
+    Args:
+        input_rank: Rank R_in of A A^T, at most n.
+        output_rank: Rank R_out of B B^T, at most out.
+        scale: Initial standard deviation of a weight, relative to its parametrization's. A carries
+            it; B starts with rows of length 1 in expectation.
+
+    Examples:
+        >>> import tacit, torch
+        >>> model = tacit.variational(torch.nn.Conv2d(3, 8, 5), {"": Kronecker(4, 2)})
+        >>> {name: tuple(factor.shape) for name, factor in model.factors.named_parameters()}
+        {'weight_input': (4, 3, 5, 5), 'bias_input': (4,), 'weight_output': (2, 8)}
+    """
+
+    input_rank: int
+    output_rank: int
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        checks.positive_integer("Kronecker(input_rank)", self.input_rank)
+        checks.positive_integer("Kronecker(output_rank)", self.output_rank)
+        checks.positive_number("Kronecker(scale)", self.scale)
+
+    def factors(self, shapes: Shapes) -> dict[str, Factor]:
+        first_dimensions = {shape[0] if shape else 1 for shape in shapes.values()}
+        if len(first_dimensions) > 1:
+            listed = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
+            raise ValueError(
+                f"Kronecker: expected tensors with the same first dimension, received {listed}. "
+                "Use LowRank, or name one tensor of the layer."
+            )
+        out = first_dimensions.pop()
+        columns = sum(shape.numel() for shape in shapes.values()) // out
+        if self.input_rank > columns or self.output_rank > out:
+            raise ValueError(
+                f"Kronecker: the ranks can be at most {columns} for the input and {out} for the "
+                f"output, received {self.input_rank} and {self.output_rank}."
+            )
+        sides = {
+            f"{name}_input": Factor((self.input_rank, *shape[1:]), name, self.input_rank)
+            for name, shape in shapes.items()
+        }
+        sides[_output(shapes)] = Factor((self.output_rank, out), None, self.output_rank)
+        return sides
+
+    def noise_size(self, shapes: Shapes) -> int:
+        return self.output_rank * self.input_rank
+
+    def apply(self, factors: Mapping[str, Tensor], z: Tensor, shapes: Shapes) -> dict[str, Tensor]:
+        Z = z.unflatten(-1, (self.output_rank, self.input_rank))
+        BZ = factors[_output(shapes)].T @ Z  # (*sample, out, R_in)
+        return {
+            name: contract(BZ, factors[f"{name}_input"]).reshape((*z.shape[:-1], *shape))
+            for name, shape in shapes.items()
+        }
+
+    def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
+        trace_A = torch.stack([factors[f"{name}_input"].square().sum() for name in shapes]).sum()
+        return trace_A * factors[_output(shapes)].square().sum()
+
+    def squared_distance(
+        self, factors: Mapping[str, Tensor], others: Mapping[str, Tensor], shapes: Shapes
+    ) -> Tensor:
+        # The closest rotation is that of each side. What is left of
+        # A (x) B - A0 (x) B0 = (A - A0) (x) B + A0 (x) (B - B0) is summed without cancellation.
+        (A, B), (A0, B0) = _sides(factors, shapes), _sides(others, shapes)
+        A0, B0 = rotated(A0, A), rotated(B0, B)
+        a, b = A - A0, B - B0
+        squares = a.square().sum() * B.square().sum() + A0.square().sum() * b.square().sum()
+        return squares + 2 * (a * A0).sum() * (B * b).sum()
+
+    def kl(
+        self,
+        difference: Mapping[str, Tensor],
+        factors: Mapping[str, Tensor],
+        others: Mapping[str, Tensor],
+        shapes: Shapes,
+    ) -> Tensor:
+        (A, B), (A0, B0) = _sides(factors, shapes), _sides(others, shapes)
+        (n, R_in), (out, R_out) = A.shape, B.shape
+        if R_in < n or R_out < out:
+            raise singular_error(self, shapes)
+        # As for square factors, with T = A0^-1 A (x) B0^-1 B and d = vec(D).
+        D = torch.cat([difference[name].reshape(out, -1) for name in shapes], dim=1)
+        TA, TB, d = solve(A0, A), solve(B0, B), solve(A0, solve(B0, D).T)
+        squares = TA.square().sum() * TB.square().sum() + d.square().sum()
+        log_det = out * torch.linalg.slogdet(TA)[1] + n * torch.linalg.slogdet(TB)[1]
+        kl: Tensor = (squares - n * out) / 2 - log_det
+        return kl.to(A.dtype)
+
+    def output_variance(
+        self, factors: Mapping[str, Tensor], features: Tensor, shapes: Shapes
+    ) -> Tensor:
+        sides = features.new_zeros(())  # (B, R_in) after the first term
+        if "weight" in shapes:
+            sides = sides + features @ factors["weight_input"].T
+        if "bias" in shapes:
+            sides = sides + factors["bias_input"]
+        output = factors[_output(shapes)].square().sum(0)
+        return (sides.square().sum(-1, keepdim=True) * output).expand(len(features), -1)
+
+    def learning_rates(
+        self, shapes: Shapes, scales: Mapping[str, float], rates: Mapping[str, float], family: str
+    ) -> dict[str, float]:
+        """Return a learning-rate factor for each side.
+
+        With the gradient G of W, a step of SGD with rate a on A changes W by B Z Z^T B^T G times a,
+        and one with rate b on B by G A Z^T Z A^T times b. Z Z^T is about R_in on R_out dimensions,
+        Z^T Z about R_out. The rows of B have length 1, so B B^T has eigenvalues of about out/R_out;
+        A A^T has about tr(A A^T)/R_in, where the trace is that of the initial scales. W changes by
+        as much as under a step with the mean's rate r if
+
+            a = r R_out / (R_in out)    and    b = r R_in / (R_out tr(A A^T)).
+
+        With the mean's rate for both, B B^T would multiply the step by the width. Adam moves every
+        entry by its rate; each side moves by the same part of its size as the mean if
+
+            a = r R_in^-1/2    and    b = r R_out^-1/2 / scale.
+        """
+        first = next(iter(shapes))
+        scales = {name: self.scale * scale for name, scale in scales.items()}
+        R_in, R_out = self.input_rank, self.output_rank
+        if family == "adam":
+            sides = {f"{name}_input": rates[name] * R_in**-0.5 for name in shapes}
+            return {**sides, _output(shapes): rates[first] * R_out**-0.5 / scales[first]}
+        out = shapes[first][0] if shapes[first] else 1
+        trace = sum(scales[name] ** 2 * shapes[name].numel() / out for name in shapes)
+        sides = {f"{name}_input": rates[name] * R_out / (R_in * out) for name in shapes}
+        return {**sides, _output(shapes): rates[first] * R_in / (R_out * trace)}
+
+
+def _sides(factors: Mapping[str, Tensor], shapes: Shapes) -> tuple[Tensor, Tensor]:
+    """Return A of shape (n, R_in) and B of shape (out, R_out)."""
+    inputs = {name: factors[f"{name}_input"] for name in shapes}
+    return rows(inputs, shapes).T, factors[_output(shapes)].T
+
+
+def _output(shapes: Shapes) -> str:
+    return f"{next(iter(shapes))}_output"

@@ -1,0 +1,97 @@
+"""How far a model is from its prior: KL divergence and squared 2-Wasserstein distance, by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from torch import Tensor
+
+from tacit.weights.distribution import Distribution
+from tacit.weights.noise import Gaussian
+from tacit.weights.prior import Prior
+
+
+class RandomModel(Protocol):
+    """A model with distributions over the parameters of its layers: a variational model."""
+
+    @property
+    def distributions(self) -> Mapping[str, Distribution]:
+        """The distributions of the random layers, by the layers' labels."""
+
+
+def kl(model: RandomModel, prior: Prior) -> dict[str, Tensor]:
+    """Return KL(model || prior) of each random layer; the sum is that of the model.
+
+    Raises:
+        ValueError: If it is infinite: low-rank covariances are singular, and so is a factor at 0.
+    """
+    return _by_layer(model, prior, distribution_kl)
+
+
+def squared_wasserstein(model: RandomModel, prior: Prior) -> dict[str, Tensor]:
+    """Return the squared 2-Wasserstein distance of each random layer to the prior.
+
+    |mu - mu0|^2 + |S|_F^2 + |S0|_F^2 - 2 |S0^T S|_*, with the nuclear norm: always finite, and
+    O(P R^2) for `LowRank`. The sum over layers is that of the model.
+    """
+    return _by_layer(model, prior, _squared_wasserstein)
+
+
+def _by_layer(
+    model: RandomModel, prior: Prior, divergence: Callable[[Distribution, Distribution], Tensor]
+) -> dict[str, Tensor]:
+    if not isinstance(prior, Prior):
+        raise TypeError(f"prior: expected model.prior(), received {type(prior).__name__}.")
+    layers = model.distributions
+    if layers.keys() != prior.distributions.keys():
+        raise ValueError(
+            f"prior: it has the layers {', '.join(prior.distributions)}, the model "
+            f"{', '.join(layers)}; take the prior of this model."
+        )
+    found = {}
+    for label, q in layers.items():
+        p = prior.distributions[label]
+        if (q.covariance, q.shapes) != (p.covariance, p.shapes):
+            raise ValueError(f"prior: layer {label!r} is not that of this model.")
+        if not isinstance(q.noise, Gaussian) or not isinstance(p.noise, Gaussian):
+            raise ValueError(
+                "prior: divergences have a closed form for Gaussian noise only, received "
+                f"{q.noise} and {p.noise}."
+            )
+        found[label] = divergence(q, _like(p, q))
+    return found
+
+
+def distribution_kl(q: Distribution, p: Distribution) -> Tensor:
+    """Return KL(q || p) of one layer, or raise ValueError with the reason why it is infinite."""
+    value = q.covariance.kl(_difference(q, p), q.factors, p.factors, q.shapes)
+    if not all(bool(tensor.isfinite().all()) for tensor in (*q.mean.values(), *q.factors.values())):
+        raise ValueError("KL: a mean or a factor of the model is not finite.")
+    if not bool(value.isfinite()):
+        raise ValueError(
+            "KL: infinite or too large to be computed: a standard deviation has reached 0, the "
+            "prior has one of 0, or training diverges (try a smaller learning rate)."
+        )
+    return value
+
+
+def _squared_wasserstein(q: Distribution, p: Distribution) -> Tensor:
+    distance = q.covariance.squared_distance(q.factors, p.factors, q.shapes)
+    for part in _difference(q, p).values():
+        distance = distance + part.square().sum()
+    return distance
+
+
+def _difference(q: Distribution, p: Distribution) -> dict[str, Tensor]:
+    return {name: mean - p.mean[name] for name, mean in q.mean.items()}
+
+
+def _like(p: Distribution, q: Distribution) -> Distribution:
+    """Return the prior on the model's device, in its precision: the model may have been moved."""
+    return replace(
+        p,
+        mean={name: tensor.to(q.mean[name]) for name, tensor in p.mean.items()},
+        factors={name: tensor.to(q.factors[name]) for name, tensor in p.factors.items()},
+    )

@@ -1,0 +1,59 @@
+"""The layers of a module, and those of them that are random."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from torch import Tensor, nn
+
+from tacit._support.names import join
+from tacit.weights.covariance import Covariance, Factor, Shapes
+
+Layers: TypeAlias = Mapping[str, Mapping[str, Tensor]]
+"""Names of layers -> their own parameters."""
+
+
+@dataclass(frozen=True)
+class RandomLayer:
+    """A layer whose parameters, or some of them, are jointly random.
+
+    Args:
+        name: Dotted name of the layer in the wrapped module; "" is the module itself.
+        shapes: Its random parameters by their names within the layer: weight, bias.
+        covariance: The structure of their covariance.
+        factors: The trainable tensors of the covariance, by name.
+        label: What users call it: the layer's name or, where they chose parameters by name, that
+            of the first one.
+
+    Attributes:
+        parameters: Its random parameters: names within the layer -> names in the module.
+    """
+
+    name: str
+    shapes: Shapes
+    covariance: Covariance
+    factors: Mapping[str, Factor]
+    label: str
+    parameters: Mapping[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        parameters = {tensor: join(self.name, tensor) for tensor in self.shapes}
+        object.__setattr__(self, "parameters", parameters)
+
+
+def layers_of(module: nn.Module) -> Layers:
+    """Return all layers that have parameters of their own.
+
+    Raises:
+        ValueError: If there are none.
+    """
+    layers = {
+        name: own
+        for name, layer in module.named_modules(remove_duplicate=False)
+        if (own := dict(layer.named_parameters(recurse=False)))
+    }
+    if not layers:
+        raise ValueError(f"variational: {type(module).__name__} has no parameters.")
+    return layers

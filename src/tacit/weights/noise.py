@@ -1,0 +1,99 @@
+"""The noise z in w = mean + S z: independent components with mean 0 and variance 1.
+
+Standardised, so that S S^T is the covariance of the weights whatever the family.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tacit._support import checks
+
+
+class Noise(ABC):
+    """A distribution of independent components with mean 0 and variance 1."""
+
+    @abstractmethod
+    def sample(
+        self, shape: tuple[int, ...], *, like: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Draw a tensor of the given shape.
+
+        Args:
+            shape: Shape of the result.
+            like: A tensor that has the floating-point type and the device of the result.
+            generator: Source of randomness, on that device; the global one if left out.
+        """
+
+
+@dataclass(frozen=True)
+class Gaussian(Noise):
+    """Standard normal noise, the paper's.
+
+    Examples:
+        >>> import torch
+        >>> Gaussian().sample((2, 3), like=torch.ones(1, dtype=torch.float64)).dtype
+        torch.float64
+    """
+
+    def sample(
+        self, shape: tuple[int, ...], *, like: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
+
+
+@dataclass(frozen=True)
+class Laplace(Noise):
+    """Laplace noise: heavier tails than the Gaussian, all moments finite.
+
+    The difference of two standard exponentials is Laplace with variance 2.
+    """
+
+    def sample(
+        self, shape: tuple[int, ...], *, like: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        first = _exponential(shape, like, generator)
+        second = _exponential(shape, like, generator)
+        return ((first - second) / math.sqrt(2)).to(like.dtype)
+
+
+@dataclass(frozen=True)
+class StudentT(Noise):
+    """Student's t noise with `df` degrees of freedom, scaled to variance 1.
+
+    Drawn by Bailey's polar method: with U, V uniform on (0, 1),
+    sqrt(df (U^(-2/df) - 1)) cos(2 pi V) is exactly Student's t (Bailey, 1994). E = -log U is
+    exponential, so U^(-2/df) - 1 = expm1(2 E / df). The variance of t is df / (df - 2).
+
+    Args:
+        df: Degrees of freedom, above 2: below, there is no variance to scale to 1.
+    """
+
+    df: float
+
+    def __post_init__(self) -> None:
+        checks.positive_number("StudentT(df)", self.df, above=2.0)
+
+    def sample(
+        self, shape: tuple[int, ...], *, like: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        exponential = _exponential(shape, like, generator)
+        angle = 2 * math.pi * _uniform(shape, like, generator)
+        radius = (torch.expm1(2 * exponential / self.df) * (self.df - 2)).sqrt()
+        return (radius * torch.cos(angle)).to(like.dtype)
+
+
+def _uniform(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:
+    # At least single precision: the 256 values of a bfloat16 uniform would cut the tails.
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    return torch.rand(shape, generator=generator, dtype=dtype, device=like.device)
+
+
+def _exponential(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:
+    # Not Tensor.exponential_: in-place randomness is refused under vmap. rand() is never 1.
+    return -torch.log1p(-_uniform(shape, like, generator))

@@ -1,0 +1,175 @@
+"""Which layers become random: from what the user writes to the parameters that are meant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import TypeAlias
+
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from tacit._support.names import join
+from tacit.weights.covariance import Covariance, LowRank
+from tacit.weights.layers import Layers, RandomLayer, layers_of
+from tacit.weights.recipes import EVERY_RANK, RANK, Chosen, Recipe, every_layer
+
+Where: TypeAlias = Chosen | Sequence[str] | Recipe | None
+
+
+def select_layers(module: nn.Module, where: Where, rank: int | None = None) -> list[RandomLayer]:
+    """Return the random layers that `where` asks for, in the module's order.
+
+    Args:
+        module: The module whose layers are chosen.
+        where: A dict from names or globs to covariances, a list of names or globs, a function from
+            the module to such a dict, or None for `every_layer`. A name stands for a layer (its
+            parameters are then jointly distributed) or for one parameter, and goes before a glob.
+            Globs match whole dotted names; `*` also matches dots.
+        rank: Rank of the low-rank covariances where `where` gives none.
+
+    Raises:
+        ValueError: If a name matches nothing, a parameter is claimed twice or can't be random.
+    """
+    for name, parameter in module.named_parameters():
+        if is_lazy(parameter):
+            raise ValueError(f"{name!r} is not initialized yet: run one batch through the module.")
+    layers = layers_of(module)
+    if where is None:
+        where, rank = every_layer(module, EVERY_RANK if rank is None else rank), None
+    chosen = _as_mapping(where(module) if callable(where) else where, rank)
+    if not chosen:
+        raise ValueError(f"where: no layer is named. {_listing(layers)}")
+    order = list(layers)
+    claims = sorted(_claims(module, layers, chosen), key=lambda claim: order.index(claim.layer))
+    return [_random_layer(claim, layers[claim.layer], chosen[claim.pattern]) for claim in claims]
+
+
+def _as_mapping(where: Where, rank: int | None) -> Mapping[str, Covariance]:
+    if isinstance(where, Mapping):
+        if rank is not None:
+            raise ValueError(
+                "variational: rank= goes with a list of names; a dict or function says it itself."
+            )
+        for pattern, covariance in where.items():
+            if not isinstance(pattern, str):
+                raise TypeError(f"where: expected the name of a layer, received {pattern!r}.")
+            if not isinstance(covariance, Covariance):
+                raise TypeError(
+                    f"where[{pattern!r}]: expected a covariance such as tacit.LowRank(10), "
+                    f"received {covariance!r}."
+                )
+        return where
+    names = [where] if isinstance(where, str) else where
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise TypeError(
+            "where: expected a dict from layers' names to covariances or a list of names, "
+            f"received {where!r}."
+        )
+    return {name: LowRank(RANK if rank is None else rank) for name in names}
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """The parameters of one layer that one pattern asks for."""
+
+    pattern: str
+    layer: str
+    tensors: list[str]
+    whole: bool  # the pattern matches the layer, not parameters of it
+    label: str = ""
+
+
+def _claims(module: nn.Module, layers: Layers, chosen: Mapping[str, Covariance]) -> list[_Claim]:
+    """Return what the patterns claim: each parameter once, however many layers it is tied to."""
+    owners: dict[int, tuple[str, str]] = {}  # parameter -> its name and pattern
+    claims = []
+    for pattern in sorted(chosen, key=_is_glob):  # names before globs
+        for claim in _matches(pattern, module, layers):
+            free = []
+            for tensor in claim.tensors:
+                name = join(claim.layer, tensor)
+                owner = owners.setdefault(id(layers[claim.layer][tensor]), (name, pattern))
+                if owner == (name, pattern):
+                    free.append(tensor)
+                else:
+                    _check_second_claim(owner, (name, pattern), chosen)
+            if free:
+                label = claim.layer if claim.whole else join(claim.layer, free[0])
+                claims.append(replace(claim, tensors=free, label=label))
+    return claims
+
+
+def _check_second_claim(
+    first: tuple[str, str], second: tuple[str, str], chosen: Mapping[str, Covariance]
+) -> None:
+    """Raise unless a name comes before a glob, or the names are tied and the patterns agree."""
+    tied = first[0] != second[0]
+    name_before_glob = _is_glob(second[1]) and not _is_glob(first[1])
+    if name_before_glob or (tied and chosen[first[1]] == chosen[second[1]]):
+        return
+    reason = f" ({first[0]!r} and {second[0]!r} are tied.)" if tied else ""
+    raise ValueError(
+        f"where: the parameter {second[0]!r} is claimed twice, by {first[1]!r} and by "
+        f"{second[1]!r}.{reason}"
+    )
+
+
+def _matches(pattern: str, module: nn.Module, layers: Layers) -> list[_Claim]:
+    """Return the layers that match or, if none does, the parameters that do, layer by layer."""
+    found = [
+        _Claim(pattern, layer, list(own), whole=True)
+        for layer, own in layers.items()
+        if _match(layer, pattern)
+    ]
+    if found:
+        return found
+    for layer, own in layers.items():
+        tensors = [tensor for tensor in own if _match(join(layer, tensor), pattern)]
+        if tensors:
+            found.append(_Claim(pattern, layer, tensors, whole=False))
+    if not found:
+        raise ValueError(f"where: {_no_match(pattern, module)} {_listing(layers)}")
+    return found
+
+
+def _match(name: str, pattern: str) -> bool:
+    return fnmatchcase(name, pattern) if _is_glob(pattern) else name == pattern
+
+
+def _is_glob(pattern: str) -> bool:
+    return any(character in pattern for character in "*?[")
+
+
+def _no_match(pattern: str, module: nn.Module) -> str:
+    if pattern not in dict(module.named_modules()):
+        return f"no layer matches {pattern!r}."
+    inside = join(pattern, "*")
+    return f"{pattern!r} has no parameters of its own; for layers inside it write {inside!r}."
+
+
+def _listing(layers: Layers, most: int = 60) -> str:
+    names = [name or '"" (the module itself)' for name in layers]
+    rest = f", and {len(names) - most} more" if len(names) > most else ""
+    return f"Layers with parameters: {', '.join(names[:most])}{rest}."
+
+
+def _random_layer(claim: _Claim, own: Mapping[str, Tensor], covariance: Covariance) -> RandomLayer:
+    for tensor in claim.tensors:
+        _check_parameter(join(claim.layer, tensor), own[tensor])
+    shapes = {tensor: own[tensor].shape for tensor in claim.tensors}
+    try:
+        factors = covariance.factors(shapes)
+    except ValueError as error:
+        raise ValueError(f"layer {claim.label!r}: {error}") from None
+    return RandomLayer(claim.layer, shapes, covariance, factors, claim.label)
+
+
+def _check_parameter(name: str, value: Tensor) -> None:
+    if value.is_meta:
+        raise ValueError(f"{name!r} is on the meta device, without values: materialize it first.")
+    if not value.is_floating_point():
+        raise ValueError(
+            f"{name!r} has dtype {value.dtype}: only real floating-point parameters can be random."
+        )

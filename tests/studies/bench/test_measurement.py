@@ -1,0 +1,65 @@
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny_cells import ONE, TINY
+
+import tacit
+from tacit._support import files
+from tacit.methods import Task
+from tacit.studies.bench import METHODS, PROBLEMS, Cell, Problem, measure
+
+
+def test_what_a_cell_measures():
+    found = measure(replace(ONE, method="implicit_bias_vi"))
+    assert 0 <= found["test"]["accuracy"] <= 1
+    assert found["threads"] >= 1
+    assert found["averaging"].keys() == {"log_probs", "probs", "logits"}
+    assert found["corrupted"].keys() == set(tacit.data.CORRUPTIONS["mnist"])
+    assert found["cost"]["parameters"] > 61_706
+    json.dumps(found, allow_nan=False)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_runs_with_both_parametrizations(method):
+    for parametrization in ("sp", "mup"):
+        cell = Cell("digits", method, parametrization, **TINY)
+        assert measure(cell)["test"]["nll"] is not None
+
+
+def test_methods_share_plain_networks(tmp_path, monkeypatch):
+    plain = measure(ONE, tmp_path)
+    trained = []
+    fit = Task.fit
+    monkeypatch.setattr(
+        Task, "fit", lambda self, *a, **k: (trained.append(k), fit(self, *a, **k))[1]
+    )
+    scaled = measure(replace(ONE, method="temperature_scaling"), tmp_path)
+    assert not trained
+    assert scaled["test"]["accuracy"] == plain["test"]["accuracy"]
+    (path,) = tmp_path.glob("*/0.safetensors")
+    took = files.read(path, "tacit_network", "the bench")[0]["seconds"]
+    assert scaled["cost"]["seconds"] > took > 0  # training time included
+    assert scaled["cost"]["peak_bytes"] is None  # not measured without training
+    measure(replace(ONE, method="deep_ensemble"), tmp_path)
+    assert [k["member"] for k in trained] == [1, 2, 3, 4]
+    alone = measure(replace(ONE, method="temperature_scaling"))
+    assert alone["test"] == scaled["test"]
+    measure(replace(ONE, lr=0.01, method="temperature_scaling"), tmp_path)
+    assert len(trained) == 6  # without a folder, and with another learning rate
+
+
+def test_a_problem_with_an_unknown_kind_is_refused():
+    with pytest.raises(ValueError, match=r"Problem\(kind\): expected None or one of .*mnist"):
+        Problem(tacit.data.digits, tacit.models.LeNet5, {"sp": 0.1}, "stripes")
+
+
+def test_unsuitable_images_are_refused_before_training(monkeypatch):
+    def small():
+        return [tacit.data.Images(torch.zeros(9, 1, 8, 8, dtype=torch.uint8), torch.zeros(9))] * 3
+
+    monkeypatch.setitem(PROBLEMS, "digits", replace(PROBLEMS["digits"], load=small))
+    monkeypatch.setattr(Task, "fit", None)
+    with pytest.raises(ValueError, match="corrupt: expected square images of at least 28 x 28"):
+        measure(ONE)

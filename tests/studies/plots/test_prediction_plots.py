@@ -1,0 +1,79 @@
+"""Figures are drawn from the right numbers: read back from what was drawn."""
+
+import pytest
+import torch
+
+from tacit import metrics, plots
+from tacit.likelihood.predictive import ClassPredictive, RegressionPredictive
+
+
+def example(size=60, classes=4):
+    logits = 2 * torch.randn(5, size, classes)
+    labels = torch.randint(classes, (size,))
+    return ClassPredictive(logits), labels
+
+
+@pytest.mark.parametrize("ending", ["png", "pdf", "svg"])
+def test_files(ending, tmp_path):
+    prediction, labels = example()
+    path = tmp_path / "new" / f"figure.{ending}"
+    plots.plot_reliability({"a": prediction, "b": prediction}, labels, path)
+    assert path.stat().st_size > 1000
+
+
+def test_bars_are_the_accuracies():
+    prediction, labels = example()
+    axis = plots.plot_reliability({"a": prediction}, labels, bins=5).axes[0]
+    found = metrics.reliability(prediction.confidence, prediction.label == labels, 5)
+    expected = found.accuracy[found.size > 0].tolist()
+    assert [bar.get_height() for bar in axis.patches] == pytest.approx(expected)
+
+
+def test_a_single_prediction_needs_no_name():
+    prediction, labels = example()
+    assert len(plots.plot_reliability(prediction, labels).axes) == 1
+    with pytest.raises(ValueError, match="expected predicted classes for 7 examples"):
+        plots.plot_rejection({"a": prediction}, labels[:7])
+    numbers = RegressionPredictive(torch.randn(3, 60), torch.ones(3, 60))
+    with pytest.raises(ValueError, match="expected predicted classes .* from a, received Regr"):
+        plots.plot_confidence({"a": numbers}, labels)
+
+
+def test_rejection():
+    prediction, labels = example()
+    (line,) = plots.plot_rejection({"a": prediction}, labels).axes[0].lines
+    accuracy = metrics.accuracy(prediction.log_probs, labels)
+    assert line.get_ydata()[-1] == pytest.approx(accuracy)
+    assert line.get_xdata()[-1] == pytest.approx(0)
+
+
+def test_confidence():
+    prediction, labels = example()
+    axis = plots.plot_confidence({"a": prediction}, labels).axes[0]
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == [
+        f"right ({(prediction.label == labels).sum()})",
+        f"wrong ({(prediction.label != labels).sum()})",
+    ]
+
+
+@pytest.mark.parametrize("classes", [4, 300])
+def test_entropies_of_many_classes_are_shown(classes):
+    prediction = ClassPredictive(0.01 * torch.randn(3, 20, classes))
+    axis = plots.plot_entropy({"a": {"known": prediction}}).axes[0]
+    (drawn,) = axis.patches
+    assert drawn.get_xy()[:, 1].max() > 0
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (1, 8, 8), (3, 8, 8)])
+@pytest.mark.parametrize("count", [1, 8])
+def test_images(shape, count):
+    prediction, labels = example(size=5)
+    figure = plots.plot_images(torch.rand(5, *shape), prediction, labels, count)
+    assert len(figure.axes) == 2 * min(count, 5)
+
+
+def test_a_fan():
+    grid = torch.linspace(-1, 1, 20)
+    prediction = RegressionPredictive(torch.randn(30, 20), torch.ones(30, 20))
+    axis = plots.plot_fan(grid, prediction, prediction.means[:3], grid[:5], grid[:5]).axes[0]
+    assert len(axis.lines) == 5  # three functions, the mean and the data

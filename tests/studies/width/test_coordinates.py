@@ -1,0 +1,206 @@
+import json
+import math
+import statistics
+
+import pytest
+import torch
+from torch import nn
+
+import tacit
+from tacit import Diagonal, FullRank, Kronecker, LowRank, LowRankPlusDiagonal
+from tacit.studies.width.coordinates import Change, CoordinateCheck
+
+GENERATOR = torch.Generator().manual_seed(0)
+DATA = torch.randn(16, 8, generator=GENERATOR), torch.randn(16, 1, generator=GENERATOR)
+
+
+def plain(width):
+    return nn.Sequential(
+        nn.Linear(8, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1)
+    )
+
+
+def maker(parametrization, where=None):
+    """From a width to a network; `where` is from a width to its random layers."""
+
+    def make(width):
+        net = plain(width)
+        tacit.initialize(net, parametrization)
+        if where is None:
+            return net
+        return tacit.variational(net, where(width), parametrization=parametrization, draws=8)
+
+    return make
+
+
+MU = tacit.MaximalUpdate()
+STRUCTURES = {
+    "low rank": lambda width: {"*": LowRank(4)},
+    "diagonal": lambda width: {"*": Diagonal()},
+    "low rank plus diagonal": lambda width: {"*": LowRankPlusDiagonal(4)},
+    "kronecker": lambda width: {
+        "0": Kronecker(3, width // 16),
+        "2": Kronecker(width // 16, width // 16),
+        "4": Kronecker(width // 16, 1),
+    },
+    "full rank": lambda width: {"4": FullRank()},  # in the hidden layer it would take 4 TB
+}
+
+
+def check(make, lr, optimizer, **kwargs):
+    settings = {"steps": 3, "seeds": 6, "samples": 8, "progress": False, **kwargs}
+    widths = settings.pop("widths", [64, 256, 1024])
+    return tacit.coordinate_check(make, widths, DATA, lr=lr, optimizer=optimizer, **settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("optimizer", "lr"), [("sgd", 3e-3), ("adam", 5e-2)])
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_under_mup_features_move_alike_at_every_width(structure, optimizer, lr):
+    """Slopes of the mean are near 0; under SP they are not: the test below.
+
+    The deviation never grows. It may move less in wide networks: with one noise component for each
+    weight (diagonal, full rank), the noise of an output averages out over its inputs.
+    """
+    found = check(maker(MU, STRUCTURES[structure]), lr, optimizer)
+    for layer in found.layers:
+        assert abs(found.slope(layer)) < 0.3, str(found)
+        std = found.slope(layer, "std")
+        assert std < 0.3 or math.isnan(std), str(found)  # not a number in layers without noise
+
+
+@pytest.mark.slow
+def test_under_the_standard_parametrization_they_do_not():
+    found = check(maker(tacit.Standard(), STRUCTURES["low rank"]), 2e-3, "adam", seeds=2)
+    assert not found.holds
+    assert found.slope("2") > 0.7  # a hidden layer's change grows with its fan-in
+    assert "mean features do not move alike" in str(found)
+
+
+@pytest.mark.slow
+def test_kronecker_noise_of_fixed_rank_grows_in_wide_hidden_layers():
+    """The finding that the docstring of Kronecker tells, and the way out that it names."""
+    slopes = []
+    for power in (0.0, 0.5):
+
+        def where(width, power=power):
+            return {"2": Kronecker(4, 4, scale=(64 / width) ** power)}
+
+        slopes.append(check(maker(MU, where), 3e-3, "sgd").slope("2", "std"))
+    fixed, scaled = slopes
+    assert fixed > 0.35
+    assert scaled < 0.2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("optimizer", "lr"), [("sgd", 3e-3), ("adam", 5e-2)])
+def test_ranks_behave_alike(optimizer, lr):
+    """The claim `rank-scaling`: rank 1, 4, 16 and 64 move features alike.
+
+    A step on S moves S z by (z . z')/R times what the same step on the mean would, which is 1 for
+    rank 1 and falls to 0: so within a factor of about 2. With the mean's learning rate it would be
+    z . z', 8 times as much for rank 64.
+    """
+    changes = {}
+    for rank in (1, 4, 16, 64):
+        make = maker(MU, lambda width, rank=rank: {"*": LowRank(rank)})
+        found = check(make, lr, optimizer, widths=[64, 128], seeds=12)
+        for layer in found.layers:
+            moved = [c.mean for c in found.changes if c.layer == layer and c.step == 3]
+            changes.setdefault(layer, []).append(statistics.fmean(moved))
+    for moved in changes.values():
+        assert max(moved) < 2.3 * min(moved), changes
+
+
+def test_plain_networks_have_no_deviation():
+    found = tacit.coordinate_check(
+        maker(MU), [64, 128], DATA, parametrization=MU, steps=2, seeds=1, progress=False
+    )
+    assert {change.std for change in found.changes} == {0.0}
+    assert len(found.changes) == 2 * 2 * 3  # widths, steps, layers
+    assert found.layers == ["0", "2", "4"]
+
+
+def test_slopes_are_powers_of_the_width():
+    changes = [
+        Change("fc", width, seed, 1, mean=width**0.5, std=3.0, start=1.0)
+        for width in (8, 16, 64)
+        for seed in (0, 1)
+    ]
+    found = CoordinateCheck(tuple(changes), tolerance=0.25)
+    assert found.slope("fc") == pytest.approx(0.5)
+    assert found.slope("fc", "std") == pytest.approx(0.0)
+    assert not found.holds
+
+
+def test_divergence_shows_and_is_valid_json(tmp_path):
+    changes = [Change("fc", w, 0, 1, mean=math.inf, std=math.nan, start=1.0) for w in (8, 16)]
+    found = CoordinateCheck(tuple(changes), tolerance=0.25)
+    assert math.isnan(found.slope("fc"))
+    assert not found.holds
+    saved = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert saved["changes"][0]["mean"] is None
+    found.plot(tmp_path / "diverged.png")
+
+
+def test_no_movement_does_not_count_as_alike():
+    found = tacit.coordinate_check(
+        maker(MU), [4, 8], DATA, parametrization=MU, lr=1e-30, seeds=1, steps=1, progress=False
+    )
+    assert not found.holds
+    assert "does not move" in str(found)
+
+
+def test_divergence_is_said():
+    changes = [Change("fc", w, 0, 1, mean=math.inf, std=math.nan, start=1.0) for w in (8, 16)]
+    assert str(CoordinateCheck(tuple(changes), 0.25)).startswith("training diverged")
+
+
+def test_a_tied_output_layer_is_a_layer():
+    class Tied(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.embedding = nn.Embedding(8, width)
+            self.head = nn.Linear(width, 8, bias=False)
+            self.head.weight = self.embedding.weight
+
+        def forward(self, x):
+            return self.head(self.embedding(x))
+
+    data = torch.arange(8), torch.arange(8)
+    found = tacit.coordinate_check(Tied, [4, 8], data, seeds=1, steps=1, progress=False)
+    assert found.layers == ["embedding", "head"]
+    with pytest.warns(UserWarning, match="'head' is tied to the embedding 'embedding'"):
+        tacit.initialize(Tied(8), tacit.MaximalUpdate())
+
+
+def test_slopes_of_what_there_is_not():
+    found = tacit.coordinate_check(maker(MU), [4, 8], DATA, seeds=1, steps=1, progress=False)
+    for wrong in (("9", "mean"), ("0", "sdt")):
+        with pytest.raises(ValueError, match="expected one of 0, 2, 4 and mean or std"):
+            found.slope(*wrong)
+
+
+def test_the_networks_are_left_without_hooks():
+    nets = []
+
+    def make(width):
+        nets.append(plain(width))
+        return nets[-1]
+
+    tacit.coordinate_check(make, [4, 8], DATA, seeds=1, steps=1, progress=False)
+    assert not any(layer._forward_hooks for net in nets for layer in net.modules())
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="widths: expected at least two different widths"):
+        tacit.coordinate_check(plain, [8, 8], DATA)
+    with pytest.raises(ValueError, match="optimizer: expected one of sgd, .* received 'lion'"):
+        tacit.coordinate_check(plain, [8, 16], DATA, optimizer="lion")
+    for name in ("seeds", "samples"):
+        with pytest.raises(ValueError, match=f"{name}: expected an integer of at least 1"):
+            tacit.coordinate_check(plain, [8, 16], DATA, progress=False, **{name: 0})
+    with pytest.raises(ValueError, match="the same number of parameters"):
+        tacit.coordinate_check(lambda width: plain(8), [8, 16], DATA, progress=False)
+    with pytest.raises(ValueError, match="steps: expected an integer of at least 1"):
+        tacit.coordinate_check(plain, [8, 16], DATA, steps=0, progress=False)
