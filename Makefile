@@ -6,12 +6,16 @@ PEERS := bayesian-torch blitz-bayesian-pytorch ivon-opt laplace-torch \
 	mpmath opt-einsum scipy tqdm typeguard unfoldNd wadler-lindig
 ENV := .venv/.made
 
-.PHONY: demo test lint types tests test-data format bench bench-peers docs clean
+WORKERS ?= 2
+# Of the tests' environment: one thread per worker is faster than all threads for each.
+THREADS := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.PHONY: demo test lint types tests test-torch test-data format bench bench-peers docs clean
 
 demo: $(ENV)
 	$(BIN)/tacit demo
 
-test: lint types tests
+test: lint types docs tests
 
 lint: $(ENV)
 	$(BIN)/ruff check .
@@ -21,7 +25,20 @@ types: $(ENV)
 	$(BIN)/mypy
 
 tests: $(ENV)
-	$(BIN)/pytest
+	$(THREADS) $(BIN)/pytest -n $(WORKERS) --cov --cov-report=term:skip-covered
+
+# The tests in an environment of their own with another torch, several GB:
+# make test-torch TORCH=2.15.0
+test-torch: .venv-torch-$(TORCH)/.made
+	$(THREADS) .venv-torch-$(TORCH)/bin/pytest -n $(WORKERS)
+
+.venv-torch-%/.made: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-torch-$*
+	sed 's/^torch==.*/torch==$*/' constraints.txt > .venv-torch-$*/constraints.txt
+	.venv-torch-$*/bin/python -m pip install --quiet --constraint .venv-torch-$*/constraints.txt --editable '.[dev]'
+	.venv-torch-$*/bin/python -m pip install --quiet --no-deps mup==1.0.0
+	.venv-torch-$*/bin/python -m pip install --quiet --no-deps --target .venv-torch-$*/reference torchmetrics==1.9.0 lightning-utilities==0.15.3
+	touch $@
 
 # Fetches MNIST, Fashion-MNIST, CIFAR-10 and others, 230 MB, into the user's cache or $$TACIT_DATA.
 test-data: $(ENV)
@@ -48,7 +65,7 @@ docs: $(ENV)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf .venv site build dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-torch-* site build dist .mypy_cache .pytest_cache .ruff_cache
 
 $(ENV): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.10 or newer is needed" if sys.version_info < (3, 10) else 0)'
