@@ -1,1 +1,1 @@
-"""What tacit costs, as ratios to a plain PyTorch network in the same run."""
+"""Cost of tacit as ratios to a plain PyTorch network, measured in the same run."""

@@ -1,6 +1,6 @@
-"""What the defaults of random weights rest on: which layers, their scale, their rank, draws.
+"""The comparison behind the defaults: which layers are random, scale, rank, and draws per step.
 
-Prints the methods that `tacit bench run` then compares, in results/bench_choices:
+Prints the methods for `tacit bench run` to compare, into results/bench_choices:
 
     tacit bench run --data fashion_mnist --parametrization sp --seeds 2 --epochs 20 \
         --train-size 10000 --test-size 5000 --corrupted-size 500 --out results/bench_choices \

@@ -1,9 +1,9 @@
-"""Corrupted images: seconds, distance from the clean ones, and another implementation beside ours.
+"""Corruptions of images: time, distance from clean images, comparison with a reference.
 
 python -m benchmarks.corruptions [--images 10000] [--reference PYTHON] [--out FOLDER] [--smoke]
 
-Real images are fetched if they are not there. PYTHON is the interpreter of an environment of its
-own, made for instance by: python -m venv reference && reference/bin/pip install 'numpy<2'
+Real images are downloaded if not cached. PYTHON is the interpreter of a separate environment,
+created for instance by: python -m venv reference && reference/bin/pip install 'numpy<2'
 scikit-image==0.20 'opencv-python-headless<4.11' imagecorruptions
 """
 
@@ -28,14 +28,14 @@ from benchmarks.measure import save
 from tacit.data.corruptions import CORRUPTIONS, FUNCTIONS, Kind, corrupt
 
 SCRIPT = Path(__file__).with_name("reference_corruptions.py")
-SHOWN = 6  # the image of the contact sheets
+SHOWN = 6  # index of the image on the contact sheets
 
-# The numbers of imagecorruptions, those of ImageNet-C, as arguments of our functions.
+# The parameters of imagecorruptions, those of ImageNet-C, as arguments of our functions.
 IMAGENET: dict[str, tuple[tuple[float, ...], ...]] = {
     "gaussian_noise": ((0.08,), (0.12,), (0.18,), (0.26,), (0.38,)),
     "shot_noise": ((60,), (25,), (12,), (5,), (3,)),
     "impulse_noise": ((0.03,), (0.06,), (0.09,), (0.17,), (0.27,)),
-    "defocus_blur": ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5)),  # ours ends at 8
+    "defocus_blur": ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5)),  # ours supports radii up to 8
     "glass_blur": ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),
     "motion_blur": ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
     "zoom_blur": ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
@@ -59,7 +59,7 @@ IMAGENET: dict[str, tuple[tuple[float, ...], ...]] = {
 
 
 def statistics(images: Tensor, clean: Tensor) -> dict[str, float]:
-    """Return mean and variance of images with values from 0 to 1, and their PSNR in dB."""
+    """Return mean and variance of images scaled to [0, 1], and their PSNR in dB."""
     x, y = images.double() / 255, clean.double() / 255
     error = (x - y).square().mean((1, 2, 3)).clamp_min(1e-8)
     return {
@@ -70,7 +70,7 @@ def statistics(images: Tensor, clean: Tensor) -> dict[str, float]:
 
 
 def ours(kind: Kind, clean: Tensor) -> dict[str, Any]:
-    """Return statistics at every severity and the seconds of the highest, for 10,000 images."""
+    """Return statistics at each severity, and seconds per 10,000 images at the highest."""
     found: dict[str, Any] = {}
     for name in CORRUPTIONS[kind]:
         rows = [statistics(corrupt(clean, name, s, kind=kind), clean) for s in range(1, 6)]
@@ -82,7 +82,7 @@ def ours(kind: Kind, clean: Tensor) -> dict[str, Any]:
 
 
 def against(python: Path, clean: Tensor) -> dict[str, Any]:
-    """Return statistics of imagecorruptions, and of ours with its numbers."""
+    """Return statistics of imagecorruptions, and of our functions with its parameters."""
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "in.npy"), Path(folder, "out.npz")
         np.save(source, clean.permute(0, 2, 3, 1).numpy())
@@ -106,7 +106,7 @@ def against(python: Path, clean: Tensor) -> dict[str, Any]:
 
 
 def contact_sheet(kind: Kind, clean: Tensor, path: Path) -> None:
-    """Draw an image under every corruption at every severity."""
+    """Draw one image under each corruption at each severity."""
     from matplotlib.figure import Figure
 
     names = CORRUPTIONS[kind]
@@ -146,7 +146,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=10_000)
     parser.add_argument("--reference", type=Path)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/corruptions"))
-    parser.add_argument("--smoke", action="store_true", help="random images, few of them")
+    parser.add_argument("--smoke", action="store_true", help="a few random images")
     arguments = parser.parse_args()
     console = Console()
     results: dict[str, Any] = {}

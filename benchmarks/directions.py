@@ -1,9 +1,10 @@
-"""Do networks learn the same with noise whose directions take turns as with independent noise?
+"""Do networks learn equally well when noise directions take turns as with independent noise?
 
 python -m benchmarks.directions [--smoke] [--out benchmarks/results/directions.json]
 
-An MLP 784-64-10 with both layers random on 10,000 images of MNIST, from the same seeds by tacit.SGD
-and by torch's SGD, whose draws are independent; 32 samples on 5,000 test images.
+An MLP 784-64-10 with both layers random is trained on 10,000 images of MNIST from the same seeds
+with tacit.SGD and with torch's SGD, whose draws are independent, and evaluated with 32 samples on
+5,000 test images.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from benchmarks.measure import save
 from tacit.models import MLP
 from tacit.training.optim import eligibility
 
-# Ranks of the layers, draws in a step. With 2 and 64 two directions are kept for 128 draws.
+# Ranks of the layers, draws per step. With ranks 2 and 64, two directions serve 128 draws.
 CHOICES = (((2, 2), 1), ((10, 10), 1), ((64, 64), 1), ((2, 64), 1), ((16, 16), 4))
 SEEDS, STEPS, BATCH, LR, SAMPLES = 8, 1000, 64, 0.01, 32
 TRAIN, TEST, CLASSES = 10_000, 5_000, 10
@@ -33,15 +34,15 @@ Scores = dict[str, float]
 
 
 def images() -> Data:
-    """Return images as rows with their labels, to train and to test on."""
+    """Return training and test images, flattened, with their labels."""
     found = tacit.data.mnist()
     parts = found.train[:TRAIN], found.test[:TEST]
     train, test = ((part.normalised().flatten(1), part.targets.long()) for part in parts)
     return train, test
 
 
-def unknown_images() -> Data:
-    """Return noise instead, for a short run."""
+def random_images() -> Data:
+    """Return noise in place of images, for a smoke test."""
     train, test = ((torch.randn(BATCH, 784), torch.randint(CLASSES, (BATCH,))) for _ in range(2))
     return train, test
 
@@ -49,7 +50,7 @@ def unknown_images() -> Data:
 def scores(
     data: Data, ranks: tuple[int, int], draws: int, seed: int, turns: bool, steps: int
 ) -> Scores:
-    """Train a network and return how good it is."""
+    """Train a network; return test error, NLL and the trace of the covariance."""
     torch.manual_seed(seed)
     (x, y), (test_x, test_y) = data
     net = MLP(784, (64,), CLASSES)
@@ -67,8 +68,8 @@ def scores(
         optimizer.zero_grad()
         F.cross_entropy(model(x[batch]), y[batch]).backward()
         optimizer.step()
-    if turns != (model.lazy is not None):
-        raise RuntimeError("expected directions that take turns under tacit.SGD, and only there")
+    if turns != (isinstance(optimizer, tacit.SGD) and optimizer.defers):
+        raise RuntimeError("expected deferred updates with tacit.SGD, and only there")
     with torch.no_grad():
         log_probs = model(test_x, samples=SAMPLES).log_softmax(-1).logsumexp(0)
     log_probs -= math.log(SAMPLES)
@@ -80,7 +81,7 @@ def scores(
 def compared(
     data: Data, ranks: tuple[int, int], draws: int, seeds: int, steps: int
 ) -> dict[str, Scores]:
-    """Return the means of both over seeds, their difference, and its standard error."""
+    """Return the means over seeds of both optimizers, their difference and its standard error."""
     pairs = [
         [scores(data, ranks, draws, seed, turns, steps) for turns in (True, False)]
         for seed in range(seeds)
@@ -100,19 +101,19 @@ def compared(
 
 
 def main() -> None:
-    """Train, print the table and save the numbers."""
+    """Train, print the table and save the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--smoke", action="store_true", help="few steps: checks that it runs")
+    parser.add_argument("--smoke", action="store_true", help="few steps, to check that it runs")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/directions.json"))
     arguments = parser.parse_args()
-    eligibility.WIDE = eligibility.SMALL = 0  # also for layers that are too small for it to pay
+    eligibility.WIDE = eligibility.SMALL = 0  # defer even where it doesn't pay off
     torch.manual_seed(0)
     data, seeds, steps = (images(), SEEDS, STEPS)
     if arguments.smoke:
-        data, seeds, steps = unknown_images(), 2, 3
+        data, seeds, steps = random_images(), 2, 3
     learned = {}
     table = Table(
-        "", "turns", "independent", "difference", title="Noise whose directions take turns"
+        "", "turns", "independent", "difference", title="Noise directions that take turns"
     )
     for ranks, draws in CHOICES:
         name = f"ranks {ranks[0]} and {ranks[1]}, {draws} draw{'s' if draws > 1 else ''}"

@@ -1,9 +1,9 @@
-"""What random weights cost in LeNet-5 when written by hand, for this one network.
+"""Cost of random weights in a LeNet-5 that is written by hand, without tacit.
 
 python -m benchmarks.floors [--smoke] [--out benchmarks/results/floors.json]
 
-Two things that any implementation on top of torch has to do: sample four tensors and train four
-more, and run the first convolution on eight parts of the batch with filters of their own.
+Any implementation on top of torch has to sample four tensors and train four more, and, for eight
+draws, to run the first convolution on eight parts of the batch, each with its own filters.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROWS = {
 
 
 class InParts(nn.Module):
-    """A convolution on parts of the batch; torch can't know that they have the same filters."""
+    """A convolution on parts of the batch with equal filters, which torch can't know are equal."""
 
     def __init__(self, layer: nn.Conv2d) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ def by_hand(x: Tensor, y: Tensor) -> Callable[[], None]:
         for i, (layer, name) in enumerate(places):
             flat = torch.addmm(means[i].reshape(1, -1), noise[i // 2], factors[i].flatten(1))
             layer._parameters[name] = (
-                flat.view(-1, *layer.kernel_size, 1).movedim(-1, 1)  # the only channel is the last
+                flat.view(-1, *layer.kernel_size, 1).movedim(-1, 1)  # as channels last
                 if means[i].ndim == 4
                 else flat.view(means[i].shape)
             )
@@ -84,7 +84,7 @@ def by_hand(x: Tensor, y: Tensor) -> Callable[[], None]:
 
 
 def seconds(repeats: int) -> dict[str, list[float]]:
-    """Return the seconds of training steps, taken in turn."""
+    """Return the seconds of training steps, measured interleaved."""
     torch.manual_seed(SEED)
     x, y = torch.randn(BATCH), torch.randint(10, BATCH[:1])
     parts = LeNet5()
@@ -100,9 +100,9 @@ def seconds(repeats: int) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    """Measure, print the table and save the numbers."""
+    """Measure, print the table and save the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--smoke", action="store_true", help="few repeats: checks that it runs")
+    parser.add_argument("--smoke", action="store_true", help="few repeats, to check that it runs")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/floors.json"))
     arguments = parser.parse_args()
     found = seconds(1) if arguments.smoke else in_fresh_processes(seconds, REPEATS)

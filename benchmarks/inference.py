@@ -1,4 +1,4 @@
-"""What predictions cost: many samples, exact moments, compiled, and a corrupted test set.
+"""Cost of predictions: many samples, exact moments, compilation, and a corrupted test set.
 
 python -m benchmarks.inference [--smoke] [--out benchmarks/results/inference.json]
 """
@@ -33,7 +33,7 @@ Curve = dict[str, dict[str, float]]
 
 
 def call(function: Callable[..., object], x: Tensor, **settings: int) -> Callable[[], None]:
-    """Return a call without gradients."""
+    """Return a function that makes a call in inference mode."""
 
     @torch.inference_mode()
     def run() -> None:
@@ -45,7 +45,7 @@ def call(function: Callable[..., object], x: Tensor, **settings: int) -> Callabl
 def over_samples(
     net: nn.Module, where: object, x: Tensor, repeats: int, counts: tuple[int, ...] = COUNTS
 ) -> Curve:
-    """Return the time of M sampled passes over that of one plain pass."""
+    """Return the time of M sampled passes relative to one plain pass, for each M."""
     net = net.eval()
     model = tacit.variational(copy.deepcopy(net), where).eval()  # type: ignore[arg-type]
     runs = {str(count): call(model, x, samples=count) for count in counts}
@@ -54,7 +54,7 @@ def over_samples(
 
 
 def exact(repeats: int) -> dict[str, float]:
-    """Return the time of exact Gaussian logits of a random last layer over that of a plain pass."""
+    """Return the time of exact Gaussian logits, last layer random, relative to a plain pass."""
     net, x = ResNet18().eval(), torch.randn(8, 3, 32, 32)
     model = tacit.variational(net, {"fc": tacit.LowRank(20)}).eval()
     moments = partial(tacit.moments.output_moments, model)
@@ -63,7 +63,7 @@ def exact(repeats: int) -> dict[str, float]:
 
 
 def accelerated(repeats: int) -> dict[str, dict[str, float]]:
-    """Return sampled passes compiled, and under autocast, over the same as they are."""
+    """Return the time of compiled, and of autocast, sampled passes relative to eager float32."""
     net, x = MLP(784, (512, 512), 10).eval(), torch.randn(256, 784)
     model = tacit.variational(net).eval()
     compiled = torch.compile(model)
@@ -79,7 +79,7 @@ def accelerated(repeats: int) -> dict[str, dict[str, float]]:
 
 
 def corrupted_test_set(small: bool, queue: Any) -> None:
-    """Predict MNIST with all its corruptions by 32 samples; put the seconds and the most memory."""
+    """Predict corrupted MNIST with 32 samples; put seconds and peak memory into the queue."""
     model = tacit.variational(LeNet5(), likelihood=tacit.Categorical())
     test = large_digits().test[:20] if small else tacit.data.mnist().test
     names = tacit.data.CORRUPTIONS["mnist"]
@@ -93,7 +93,7 @@ def corrupted_test_set(small: bool, queue: Any) -> None:
 
 
 def in_a_process(small: bool) -> dict[str, float]:
-    """Run that in a process of its own, whose memory is nothing else."""
+    """Run `corrupted_test_set` in a separate process, so that its peak memory is its own."""
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     process = context.Process(target=corrupted_test_set, args=(small, queue))
@@ -104,9 +104,9 @@ def in_a_process(small: bool) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure, print the tables and save the numbers."""
+    """Measure, print the tables and save the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--smoke", action="store_true", help="few repeats: checks that it runs")
+    parser.add_argument("--smoke", action="store_true", help="few repeats, to check that it runs")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/inference.json"))
     arguments = parser.parse_args()
     torch.manual_seed(SEED)
@@ -123,7 +123,7 @@ def main() -> None:
         ),
     }
     rows = {"exact logits, ResNet-18, last layer": exact(repeats)}
-    faster = {} if few else accelerated(repeats)  # to compile takes most of a minute
+    faster = {} if few else accelerated(repeats)  # compiling takes most of a minute
     rows |= {f"32 samples, MLP, {name} over not": row for name, row in faster.items()}
     large = in_a_process(few)
     save(arguments.out, seed=SEED, curves=curves, rows=rows, large=large)

@@ -1,4 +1,4 @@
-"""What benchmarks keep and show: where they ran, their numbers in a file and in a table."""
+"""Results of benchmarks: saved with their environment, and printed as a table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.table import Table
 
 
 def environment() -> dict[str, Any]:
-    """Return what a reader needs to know about the machine."""
+    """Return versions and hardware that affect the results."""
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -34,7 +34,7 @@ def save(path: Path, **results: Any) -> None:
 
 
 def show(rows: Mapping[str, Mapping[str, float]], title: str = "Cost over plain") -> None:
-    """Print rows of `tacit.experiments.timing.ratio`, or of bytes, with their goals."""
+    """Print a table of ratios from `tacit.studies.timing.ratio`, or of bytes, with their goals."""
     table = Table("what", "plain", "tacit", "ratio", "95 %", "goal", title=title)
     for name, row in rows.items():
         if "seconds" in row:

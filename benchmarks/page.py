@@ -1,4 +1,4 @@
-"""One page of what everything costs, from the numbers that the other benchmarks saved.
+"""One page of all costs, from the saved results of the other benchmarks.
 
 python -m benchmarks.page [--results benchmarks/results]
 """
@@ -18,13 +18,13 @@ from tacit.studies.report import Page
 AXES = {
     "rank": "rank of the first and the last layer, MLP 784-512-512-10",
     "width": "width W of MLP 784-W-W-10 with a hidden layer of rank 10",
-    "count": "samples, or draws, in a step; LeNet-5, first and last layer",
+    "count": "samples, or draws, per step; LeNet-5, first and last layer",
 }
 Curves = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
 def drawn(curves: Curves, label: str) -> Figure:
-    """Draw ratios with their intervals on two logarithmic axes; the plain network is at 1."""
+    """Plot ratios with their intervals on logarithmic axes; the plain network is at 1."""
     figure = Figure(figsize=(6.4, 4), layout="constrained")
     axis = figure.subplots()
     for name, points in curves.items():
@@ -36,7 +36,7 @@ def drawn(curves: Curves, label: str) -> Figure:
         axis.plot(at, means, "o-", label=name, markersize=4)
         axis.fill_between(at, low, high, alpha=0.2)
     axis.axhline(1, color="black", linewidth=1, label="plain network")
-    axis.set(xscale="log", yscale="log", xlabel=label, ylabel="time over the plain network's")
+    axis.set(xscale="log", yscale="log", xlabel=label, ylabel="time relative to the plain network")
     axis.set_xticks(at, labels=list(points))
     axis.set_yticks([1, 1.5, 2, 3, 5, 10, 20, 50])
     axis.yaxis.set_major_formatter("{x:g}")
@@ -48,7 +48,7 @@ def drawn(curves: Curves, label: str) -> Figure:
 
 
 def table(page: Page, rows: Mapping[str, Mapping[str, float]]) -> None:
-    """Add rows of ratios to a page."""
+    """Add a table of ratios to a page."""
     cells = []
     for name, row in rows.items():
         low, high = row.get("ratio_low"), row.get("ratio_high")
@@ -59,7 +59,7 @@ def table(page: Page, rows: Mapping[str, Mapping[str, float]]) -> None:
 
 
 def learned_alike(page: Page, learned: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
-    """Add what networks learned by the one optimizer and by the other."""
+    """Add the scores of networks trained with directions in turns and with independent draws."""
     cells = [
         [
             f"{name}, {score}",
@@ -74,15 +74,16 @@ def learned_alike(page: Page, learned: Mapping[str, Mapping[str, Mapping[str, fl
 
 
 def page(results: Path) -> Page:
-    """Return the page; what was not measured is left out."""
+    """Return the page; benchmarks without results are omitted."""
     made = Page("What it costs")
     found: dict[str, Any] = {
         path.stem: json.loads(path.read_text()) for path in sorted(results.glob("*.json"))
     }
     where = next(iter(found.values()))["environment"]
     made.text(
-        "Times are ratios to the plain network, taken in turn in one run, medians with a bootstrap "
-        f"interval; on {where['cores']} cores of {where['machine']}, torch {where['torch']}."
+        "Times are ratios to the plain network, measured interleaved in one run: medians with a "
+        f"bootstrap interval, on {where['cores']} cores of {where['machine']}, "
+        f"torch {where['torch']}."
     )
     if "step_time" in found:
         made.heading("A training step")
@@ -90,8 +91,9 @@ def page(results: Path) -> Page:
     if "floors" in found:
         made.heading("LeNet-5, by hand")
         made.text(
-            "What any implementation on top of torch has to do there: sample four tensors and "
-            "train four more; run the first convolution on parts of the batch. Batch 128."
+            "The minimum for any implementation on top of torch: sample four tensors and train "
+            "four more; for several draws, run the first convolution on parts of the batch. "
+            "Batch 128."
         )
         table(made, found["floors"]["rows"])
     if "scaling" in found:
@@ -101,8 +103,8 @@ def page(results: Path) -> Page:
     if "directions" in found:
         made.heading("What is learned with directions that take turns")
         made.text(
-            "Means over seeds by `tacit.SGD`, and by torch's SGD with independent draws; MLP "
-            "784-64-10 on 10,000 images of MNIST, 5,000 to test; the trace is the covariance's."
+            "Means over seeds with `tacit.SGD` and with torch's SGD, whose draws are independent: "
+            "MLP 784-64-10 on 10,000 images of MNIST, tested on 5,000; trace of the covariance."
         )
         learned_alike(made, found["directions"]["learned"])
     if "inference" in found:
@@ -111,21 +113,21 @@ def page(results: Path) -> Page:
         made.figure(drawn(curves, "samples"), "Cost of a prediction against samples")
         table(made, found["inference"]["rows"])
         made.text(
-            f"{large['images']:,} corrupted images of MNIST with 32 samples by LeNet-5 with all "
-            f"layers random: {large['total_seconds']:.0f} seconds, at most "
+            f"{large['images']:,} corrupted images of MNIST, 32 samples of LeNet-5 with all layers "
+            f"random: {large['total_seconds']:.0f} seconds, a peak of "
             f"{large['bytes'] / 2**30:.2f} GiB."
         )
     if "peers" in found:
         made.heading("Other packages")
         used = ", ".join(f"{name} {v}" for name, v in sorted(found["peers"]["versions"].items()))
-        made.text(f"MLP 784-512-512-10, batch 128, one sample in a step unless said; {used}.")
+        made.text(f"MLP 784-512-512-10, batch 128, one sample per step unless stated; {used}.")
         table(made, found["peers"]["rows"])
-    made.text("`make bench`, and `make bench-peers` for other packages, measure all of it again.")
+    made.text("Reproduce with `make bench`, and `make bench-peers` for other packages.")
     return made
 
 
 def main() -> None:
-    """Write the page as HTML, and as Markdown with its pictures."""
+    """Write the page as HTML, and as Markdown with its figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results"))
     results: Path = parser.parse_args().results

@@ -1,9 +1,9 @@
-"""Other packages beside this one: a training step, and prediction with a random last layer.
+"""Comparison with other packages: a training step, and prediction with a random last layer.
 
 python -m benchmarks.peers [--smoke] [--out benchmarks/results/peers.json]
 
-`make bench-peers` installs them into a folder of their own; what is not there is left out. All are
-used as their documentation says, with one sample in a step, on the same network and batch.
+`make bench-peers` installs them into a separate folder; packages not installed are skipped. All are
+used as documented, with one sample per step, on the same network and batch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Step = Callable[[], object]
 
 
 def network() -> nn.Sequential:
-    """Return MLP 784-512-512-10 out of torch's own layers, which the packages know."""
+    """Return MLP 784-512-512-10 of torch's own layers, which all packages support."""
     return nn.Sequential(
         nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)
     )
@@ -55,25 +55,25 @@ def descent(model: nn.Module, loss: Callable[[], Tensor], optimizer: Any = None)
 
 
 def plain(x: Tensor, y: Tensor) -> Step:
-    """The network itself."""
+    """Train the plain network."""
     net = network()
     return descent(net, lambda: F.cross_entropy(net(x), y))
 
 
 def ours(x: Tensor, y: Tensor) -> Step:
-    """Rank 10 and 20 in the first and the last layer, one draw."""
+    """Train tacit with rank 10 in the first and 20 in the last layer, one draw."""
     model = tacit.variational(network(), {"0": tacit.LowRank(10), "4": tacit.LowRank(20)})
     return descent(model, lambda: F.cross_entropy(model(x), y), tacit.SGD(model, 1e-3, 0.9))
 
 
 def ours_by_default(x: Tensor, y: Tensor) -> Step:
-    """All layers, as `tacit.variational` and `tacit.fit` have it."""
+    """Train tacit with all layers random, the default of `variational` and `fit`."""
     model = tacit.variational(network(), draws=8)
     return descent(model, lambda: F.cross_entropy(model(x), y), tacit.SGD(model, 1e-3, 0.9))
 
 
 def bayesian_torch(x: Tensor, y: Tensor) -> Step:
-    """All layers mean-field, by its converter."""
+    """Train bayesian-torch: all layers mean-field, by its converter."""
     conversion = import_module("bayesian_torch.models.dnn_to_bnn")
     net = network()
     conversion.dnn_to_bnn(net, PRIOR)
@@ -81,7 +81,7 @@ def bayesian_torch(x: Tensor, y: Tensor) -> Step:
 
 
 def blitz(x: Tensor, y: Tensor) -> Step:
-    """All layers mean-field, out of its own layers."""
+    """Train blitz: all layers mean-field, built of its own layers."""
     layer = import_module("blitz.modules").BayesianLinear
     collect = import_module("blitz.losses").kl_divergence_from_nn
     net = nn.Sequential(layer(784, 512), nn.ReLU(), layer(512, 512), nn.ReLU(), layer(512, 10))
@@ -89,7 +89,7 @@ def blitz(x: Tensor, y: Tensor) -> Step:
 
 
 def ivon(x: Tensor, y: Tensor) -> Step:
-    """All weights, by its optimizer."""
+    """Train all weights with IVON's optimizer."""
     net = network()
     optimizer = import_module("ivon").IVON(net.parameters(), lr=0.1, ess=SIZE)
 
@@ -112,16 +112,16 @@ TRAINING: dict[str, Callable[[Tensor, Tensor], Step]] = {
 
 
 def made(name: str, make: Callable[[], Step]) -> dict[str, Step]:
-    """Return what a package runs, by its name; nothing if it is not installed."""
+    """Return a package's function under its name, or nothing if it is not installed."""
     try:
         return {name: make()}
     except ImportError as error:
-        print(f"left out: {name} ({error})")
+        print(f"skipped: {name} ({error})")
         return {}
 
 
 def laplace_prediction(net: nn.Module, x: Tensor, y: Tensor) -> Step:
-    """Return its closed form for a last layer, after a fit."""
+    """Return laplace-torch's closed-form prediction for a last layer, after a fit."""
     made = import_module("laplace").Laplace(
         net, "classification", subset_of_weights="last_layer", hessian_structure="kron"
     )
@@ -131,7 +131,7 @@ def laplace_prediction(net: nn.Module, x: Tensor, y: Tensor) -> Step:
 
 
 def predictions(x: Tensor, y: Tensor) -> dict[str, Step]:
-    """Return a plain pass, 32 samples of a random last layer, and Laplace's closed form."""
+    """Return a plain pass, 32 samples and exact logits of a random last layer, and Laplace."""
     net = network().eval()
     model = tacit.variational(copy.deepcopy(net), {"4": tacit.LowRank(20)}).eval()
     laplace = partial(laplace_prediction, copy.deepcopy(net), x, y)
@@ -144,15 +144,15 @@ def predictions(x: Tensor, y: Tensor) -> dict[str, Step]:
 
 
 def measured(runs: Mapping[str, Step], repeats: int, label: str) -> dict[str, dict[str, float]]:
-    """Return the ratios to the plain network, taken in turn."""
+    """Return the ratios to the plain network, measured interleaved."""
     seconds = interleaved_seconds(runs, repeats, label)
     return {f"{label}: {name}": ratio(seconds, name, "plain") for name in runs if name != "plain"}
 
 
 def main() -> None:
-    """Measure, print the table and save the numbers."""
+    """Measure, print the table and save the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--smoke", action="store_true", help="few repeats: checks that it runs")
+    parser.add_argument("--smoke", action="store_true", help="few repeats, to check that it runs")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/peers.json"))
     arguments = parser.parse_args()
     torch.manual_seed(SEED)

@@ -1,4 +1,4 @@
-"""Runs in an environment with imagecorruptions: IN.npy (B, H, W, 3) to OUT.npz, name-severity."""
+"""Runs in an environment with imagecorruptions: IN.npy (B, H, W, 3) to OUT.npz {name-severity}."""
 
 import sys
 import warnings
@@ -8,14 +8,14 @@ import numpy as np
 
 
 def main(source: str, target: str) -> None:
-    """Corrupt the images of a file by all 15 corruptions at all severities."""
+    """Apply all 15 corruptions at all severities to the images of a file."""
     import imagecorruptions.corruptions as theirs
     from imagecorruptions import corrupt, get_corruption_names
 
     gaussian = theirs.gaussian
 
     def with_channels(*arguments: Any, multichannel: bool = False, **rest: Any) -> Any:
-        # scikit-image has renamed the argument.
+        # scikit-image renamed the argument.
         return gaussian(*arguments, channel_axis=-1 if multichannel else None, **rest)
 
     theirs.gaussian = with_channels

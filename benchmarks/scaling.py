@@ -30,17 +30,17 @@ BATCH, CLASSES, SEED = 128, 10, 0
 OURS, TORCHS = "tacit.SGD", "torch.optim.SGD"
 
 Step = Callable[[], None]
-Curve = dict[str, dict[str, float]]  # the number on the axis -> a ratio with its interval
+Curve = dict[str, dict[str, float]]  # position on the axis -> ratio with its interval
 
 
 def ends(net: nn.Module, rank: int) -> dict[str, tacit.LowRank]:
-    """Return the first and the last layer with a low-rank covariance, as the paper has it."""
+    """Return low-rank covariances for the first and the last layer, as in the paper."""
     layers = [name for name, part in net.named_modules() if isinstance(part, nn.Conv2d | nn.Linear)]
     return {layers[0]: tacit.LowRank(rank), layers[-1]: tacit.LowRank(rank)}
 
 
 def hidden(net: nn.Module, rank: int) -> dict[str, tacit.LowRank]:
-    """Return the square layer of an MLP with a low-rank covariance."""
+    """Return a low-rank covariance for the square layer of an MLP."""
     layers = [name for name, part in net.named_modules() if isinstance(part, nn.Linear)]
     return {layers[1]: tacit.LowRank(rank)}
 
@@ -68,7 +68,7 @@ def step(model: nn.Module, x: Tensor, optimizer: str = OURS, **call: int) -> Ste
 def curve(
     steps: Mapping[str, Step], plain: Step, repeats: int, label: str, burst: int = 1
 ) -> Curve:
-    """Return the ratios of steps to the plain one, some of them together, taken in turn."""
+    """Return the ratios of steps to the plain one, timed in interleaved bursts."""
     runs = {name: repeated(run, burst) for name, run in {"plain": plain, **steps}.items()}
     seconds = interleaved_seconds(runs, repeats, label)
     return {name: ratio(seconds, name, "plain", burst) for name in steps}
@@ -121,9 +121,9 @@ def _copy(net: nn.Module) -> nn.Module:
 
 
 def main() -> None:
-    """Measure, print the tables and save the numbers."""
+    """Measure, print the tables and save the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--smoke", action="store_true", help="few repeats: checks that it runs")
+    parser.add_argument("--smoke", action="store_true", help="few repeats, to check that it runs")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/scaling.json"))
     arguments = parser.parse_args()
     torch.manual_seed(SEED)

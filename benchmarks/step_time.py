@@ -1,4 +1,4 @@
-"""A training step, sampled prediction and memory, each against the plain network.
+"""Cost of a training step, a sampled prediction and memory, relative to the plain network.
 
 python -m benchmarks.step_time [--smoke] [--out benchmarks/results/step_time.json]
 """
@@ -25,22 +25,22 @@ from tacit.models import MLP, LeNet5, ResNet18
 from tacit.studies.timing import interleaved_seconds, ratio, repeated, training_bytes
 from tacit.training.optim.noise_basis import block_draws
 
-RANKS = (10, 20)  # of the first and of the last layer
+RANKS = (10, 20)  # of the first and the last layer
 DRAWS = 8
 SEED = 0
 PROCESSES = 5
-FUSED = ", plain network with torch's fused SGD"  # tacit.SGD takes it too
+FUSED = ", plain network with torch's fused SGD"  # tacit.SGD uses it too
 
 
 @dataclass(frozen=True)
 class Case:
-    """A network to train, and the largest ratio to the plain one that we want to see."""
+    """A network to train, and the goal for its ratio to the plain network."""
 
     make_net: Callable[[], nn.Module]
     batch: tuple[int, ...]
     repeats: int  # in each process
     goal: float
-    burst: int = 1  # steps that are timed together: see `repeated`
+    burst: int = 1  # steps timed together: see `repeated`
 
 
 CASES = {
@@ -60,7 +60,7 @@ def variational(net: nn.Module, draws: int = 1) -> nn.Module:
 
 
 def training_steps(case: Case) -> dict[str, Callable[[], None]]:
-    """Return training steps on the same batch, of the plain and of variational networks."""
+    """Return training steps of the plain and of variational networks, on the same batch."""
     x, y = torch.randn(case.batch), torch.randint(10, case.batch[:1])
     models = {
         "plain": case.make_net(),
@@ -74,7 +74,7 @@ def training_steps(case: Case) -> dict[str, Callable[[], None]]:
 
 
 def training_step(model: nn.Module, x: Tensor, y: Tensor, **plain: bool) -> Callable[[], None]:
-    """Return a step of tacit.SGD, or of torch's for a plain network."""
+    """Return a training step, with tacit.SGD or, for a plain network, torch's SGD."""
     optimizer: torch.optim.Optimizer
     if isinstance(model, Variational):
         optimizer = tacit.SGD(model, lr=1e-3, momentum=0.9)
@@ -91,7 +91,7 @@ def training_step(model: nn.Module, x: Tensor, y: Tensor, **plain: bool) -> Call
 
 
 def case_seconds(name: str, repeats: int | None = None) -> dict[str, list[float]]:
-    """Return the seconds of training steps of a case, taken in turn."""
+    """Return the seconds of training steps of a case, measured interleaved."""
     torch.manual_seed(SEED)
     case = CASES[name]
     return interleaved_seconds(training_steps(case), repeats or case.repeats, name)
@@ -100,9 +100,9 @@ def case_seconds(name: str, repeats: int | None = None) -> dict[str, list[float]
 def in_fresh_processes(
     measure: Callable[[Any], dict[str, list[float]]], argument: Any
 ) -> dict[str, list[float]]:
-    """Return the seconds that several processes measure, together.
+    """Return the seconds measured by several processes, pooled.
 
-    Where the memory of a process happens to lie moves a ratio by some percents.
+    The memory layout of a process changes a ratio by a few percent.
     """
     found: dict[str, list[float]] = {}
     fresh = ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1)
@@ -114,7 +114,7 @@ def in_fresh_processes(
 
 
 def last_layer_prediction(samples: int = 32, batch: int = 8) -> dict[str, Callable[[], None]]:
-    """Return one forward pass of ResNet-18, and a sampled one with only the last layer random."""
+    """Return a plain forward pass of ResNet-18, and a sampled one, only the last layer random."""
     x, net = torch.randn(batch, 3, 32, 32), ResNet18().eval()
     model = tacit.variational(net, {"fc": tacit.LowRank(20)}).eval()
 
@@ -142,9 +142,9 @@ def _loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 def main() -> None:
-    """Measure, print the table and save the numbers."""
+    """Measure, print the table and save the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--smoke", action="store_true", help="few repeats: checks that it runs")
+    parser.add_argument("--smoke", action="store_true", help="few repeats, to check that it runs")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/step_time.json"))
     arguments = parser.parse_args()
     torch.manual_seed(SEED)

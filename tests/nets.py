@@ -1,10 +1,16 @@
-"""Small networks of many kinds for the tests."""
+"""Small networks for the tests, and helpers for calling them."""
 
 import dataclasses
 from itertools import pairwise
 
 import torch
 from torch import nn
+
+from tacit._support.trees import tensors_in
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
 
 
 def mlp(*widths, dropout=0.0):
@@ -39,7 +45,7 @@ class Output:
 
 
 class Structured(nn.Module):
-    """Takes a dict, returns a frozen dataclass with a tuple and with things that are no tensors."""
+    """Takes a dict, returns a frozen dataclass with a tuple and with values that aren't tensors."""
 
     def __init__(self):
         super().__init__()
@@ -51,7 +57,7 @@ class Structured(nn.Module):
 
 
 class Tied(nn.Module):
-    """A language model whose output layer is its embedding."""
+    """A language model whose output layer is tied to its embedding."""
 
     def __init__(self, words=11, width=6):
         super().__init__()
@@ -65,7 +71,7 @@ class Tied(nn.Module):
 
 
 class Branching(nn.Module):
-    """vmap can't run it: it looks at a value."""
+    """Branches on the value of a tensor, which vmap can't do."""
 
     def __init__(self):
         super().__init__()
@@ -77,7 +83,7 @@ class Branching(nn.Module):
 
 
 class Bare(nn.Module):
-    """Parameters that belong to no layer, beside one that does."""
+    """Parameters that belong to no layer, and a linear layer."""
 
     def __init__(self):
         super().__init__()
@@ -89,7 +95,10 @@ class Bare(nn.Module):
         return self.linear(x + self.token) * self.gain
 
 
-def force_loop(model, loop=True):
-    """Let samples and draws of a variational model run in a loop instead of under vmap."""
-    kinds = [(cut, training) for cut in (False, True) for training in (False, True)]
-    model._caller.obstacles = dict.fromkeys(kinds, "a test") if loop else {}
+def force_loop(model):
+    """Make the wrapped module read a value of its output, so that vmap can't run it."""
+    model.module.register_forward_hook(_read_value)
+
+
+def _read_value(_module, _args, output):
+    tensors_in(output)[0].sum().item()

@@ -1,3 +1,5 @@
+"""torch.compile and autocast."""
+
 import pytest
 import torch
 from torch import nn
@@ -8,13 +10,13 @@ from nets import cnn, mlp
 from tacit import Kronecker, LowRank, LowRankPlusDiagonal
 
 X = torch.linspace(-1, 1, 40).reshape(10, 4)
-# torch's own compiler still imports what torch itself has deprecated.
+# torch.compile itself imports a deprecated name of torch.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
 
 
 @pytest.fixture(autouse=True)
 def _fresh_dynamo():
-    torch._dynamo.reset()
+    torch.compiler.reset()
 
 
 @pytest.mark.slow
@@ -23,7 +25,7 @@ def _fresh_dynamo():
     [{}, {"samples": 4}, {"samples": 4, "chunk_size": 3}, {"draws": 5}, {"draws": 4}],
     ids=str,
 )
-def test_compiles_as_one_graph_and_trains(kwargs):
+def test_the_model_compiles_to_one_graph_and_trains(kwargs):
     model = tacit.variational(mlp(4, 8, 8, 3), {"0": Kronecker(2, 2), "6": LowRankPlusDiagonal(2)})
     compiled = torch.compile(model, fullgraph=True)
     output = compiled(X, **kwargs)
@@ -34,7 +36,7 @@ def test_compiles_as_one_graph_and_trains(kwargs):
 
 
 @pytest.mark.slow
-def test_compiled_functions_are_the_eager_ones():
+def test_compiled_and_eager_outputs_agree():
     model = tacit.variational(cnn(lambda channels: nn.GroupNorm(2, channels)))
     compiled = torch.compile(model, fullgraph=True)
     with torch.no_grad():
@@ -44,7 +46,7 @@ def test_compiled_functions_are_the_eager_ones():
     assert_close(compiled(x), model.module(x), atol=1e-5, rtol=1e-4)
 
 
-def test_autocast_computes_layers_in_bfloat16_and_weights_in_full():
+def test_autocast_runs_layers_in_bfloat16_and_samples_weights_in_full_precision():
     model = tacit.variational(mlp(4, 8, 3), {"0": LowRank(3), "3": Kronecker(2, 2)})
     with torch.autocast("cpu", torch.bfloat16):
         assert {tensor.dtype for tensor in model.sample(2).values()} == {torch.float32}
@@ -53,7 +55,7 @@ def test_autocast_computes_layers_in_bfloat16_and_weights_in_full():
             output = model(X, generator=torch.Generator().manual_seed(1), **kwargs).float()
             with torch.autocast("cpu", enabled=False):
                 full = model(X, generator=torch.Generator().manual_seed(1), **kwargs)
-            assert not torch.equal(output, full)  # products were in bfloat16
+            assert not torch.equal(output, full)  # matrix products ran in bfloat16
             assert_close(output, full, atol=0.05, rtol=0.05)
             output.sum().backward()
         exact = model.sample(generator=torch.Generator().manual_seed(0))

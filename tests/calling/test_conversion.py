@@ -1,3 +1,5 @@
+"""deterministic() and ensemble(): plain modules from a variational model."""
+
 import copy
 import io
 import pickle
@@ -15,7 +17,7 @@ from tacit.calling.conversion import Ensemble
 X = torch.linspace(-1, 1, 24).reshape(6, 4)
 
 
-def test_deterministic_is_a_plain_copy_at_the_mean():
+def test_deterministic_returns_a_plain_copy_with_the_mean_weights():
     model = tacit.variational(mlp(4, 8, 3))
     plain = tacit.deterministic(model)
     assert type(plain) is nn.Sequential
@@ -24,7 +26,7 @@ def test_deterministic_is_a_plain_copy_at_the_mean():
     assert set(plain.state_dict()) == set(model.module.state_dict())
 
 
-def test_variational_and_back_is_the_same_network():
+def test_converting_to_variational_and_back_keeps_the_network():
     net = mlp(4, 8, 3)
     before = copy.deepcopy(net.state_dict())
     after = tacit.deterministic(tacit.variational(net)).state_dict()
@@ -41,7 +43,7 @@ def test_variational_and_back_is_the_same_network():
     ],
     ids=["mlp", "tied", "branching", "batch norm"],
 )
-def test_an_ensemble_is_what_the_sampled_weights_give(net, x):
+def test_an_ensemble_returns_the_outputs_of_the_sampled_weights(net, x):
     model = tacit.variational(net, {"*": LowRank(2)}).eval()
     networks = tacit.ensemble(model, 5, generator=torch.Generator().manual_seed(0))
     expected = model(x, samples=5, generator=torch.Generator().manual_seed(0))
@@ -51,7 +53,7 @@ def test_an_ensemble_is_what_the_sampled_weights_give(net, x):
     assert not any(parameter.requires_grad for parameter in networks.parameters())
 
 
-def test_an_ensemble_stores_only_random_parameters_many_times():
+def test_an_ensemble_stores_copies_of_random_parameters_only():
     model = tacit.variational(mlp(4, 8, 3), {"3": LowRank(2)})
     networks = tacit.ensemble(model, 7)
     assert {name: tuple(t.shape) for name, t in networks.weights.named_buffers()} == {
@@ -68,7 +70,7 @@ def test_an_ensemble_survives_state_dict_deepcopy_and_pickle():
         assert torch.equal(same(X), networks(X))
 
 
-def test_structured_outputs():
+def test_an_ensemble_keeps_structured_outputs():
     networks = tacit.ensemble(tacit.variational(Structured()), 4)
     assert networks({"x": X[:, :3]}).logits.shape == (4, 6, 2)
 
@@ -79,7 +81,7 @@ def test_plain_modules_are_refused(function):
         function(nn.Linear(2, 2))
 
 
-def test_samples_of_an_ensemble():
+def test_an_ensemble_of_zero_samples_is_refused():
     with pytest.raises(ValueError, match="samples: expected an integer of at least 1"):
         tacit.ensemble(tacit.variational(mlp(4, 3)), 0)
 
@@ -95,11 +97,11 @@ def test_samples_of_an_ensemble():
     ids=["mlp", "cnn", "transformer"],
 )
 @pytest.mark.filterwarnings("ignore:`isinstance(treespec, LeafSpec)`:FutureWarning")
-def test_export_save_and_load(convert, make, shape):
-    """The exported program needs no tacit.
+def test_converted_models_can_be_exported_saved_and_loaded(convert, make, shape):
+    """The exported program doesn't need tacit.
 
-    For any batch size, but for convolutions and attention in an ensemble: under vmap PyTorch's
-    export takes their batch size as fixed.
+    It takes any batch size, except for convolutions and attention in an ensemble: under vmap
+    torch.export treats their batch size as fixed.
     """
     network = convert(tacit.variational(make()).eval())
     x = torch.randn(6, *shape)

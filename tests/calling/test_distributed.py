@@ -1,4 +1,4 @@
-"""Two real processes under DDP: parameters in step, noise of their own."""
+"""Two processes under DDP: synchronised parameters, independent noise."""
 
 import os
 
@@ -22,7 +22,7 @@ def train(rank, port, folder, ours):
     model = tacit.variational(net, rank=6, draws=1 if ours else 2)
     parallel = DistributedDataParallel(model)  # starts from the parameters of rank 0
     if ours:
-        eligibility.WIDE = eligibility.SMALL = 0  # alone it would be lazy
+        eligibility.WIDE = eligibility.SMALL = 0  # in one process it would defer updates
         optimizer = tacit.SGD(model, lr=0.05, momentum=0.9)
     else:
         optimizer = torch.optim.SGD(model.param_groups(lr=0.05), momentum=0.9)
@@ -44,7 +44,7 @@ def train(rank, port, folder, ours):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ours", [False, True], ids=["torch.optim.SGD", "tacit.SGD"])
-def test_two_processes_stay_in_step_with_different_noise(tmp_path, unused_port, ours):
+def test_two_processes_stay_synchronised_with_independent_noise(tmp_path, unused_port, ours):
     mp.spawn(train, args=(unused_port, str(tmp_path), ours), nprocs=2)
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
     for name, value in first["state"].items():

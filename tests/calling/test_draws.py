@@ -1,4 +1,4 @@
-"""draws=K: the batch in K groups, each with its own draw."""
+"""draws=K: the batch is split into K groups, each with its own draw."""
 
 import copy
 
@@ -8,14 +8,10 @@ from torch import nn
 from torch.testing import assert_close
 
 import tacit
-from nets import Branching, Structured, TwoInputs, cnn, force_loop, mlp
+from nets import Branching, Structured, TwoInputs, cnn, force_loop, generator, mlp
 from tacit import LowRank
 
 X = torch.linspace(-1, 1, 40).reshape(10, 4)
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 @pytest.fixture
@@ -36,40 +32,45 @@ def test_each_group_has_its_own_draw(model, draws):
     assert_close(output, torch.cat(expected))
 
 
-@pytest.mark.parametrize("draws", [3, 5])
-def test_loop_and_vmap_agree(model, draws):
-    vectorized = model(X, draws=draws, generator=generator())
+@pytest.mark.parametrize("draws", [3, 7])  # uneven groups, which don't run in one pass
+def test_draws_in_a_loop_and_under_vmap_agree(model, draws):
+    vectorised = model(X, draws=draws, generator=generator())
+    assert model.call_notes == []
     force_loop(model)
-    assert_close(model(X, draws=draws, generator=generator()), vectorized)
+    assert_close(model(X, draws=draws, generator=generator()), vectorised)
+    [note] = model.call_notes
+    assert note.startswith("draws in train mode run in a loop, vmap can't: ")
 
 
-def test_works_in_eval_mode_too(model):
+def test_draws_work_in_eval_mode(model):
     model.eval()
     assert not torch.equal(model(X, draws=5), model(X))
 
 
-def test_as_the_default_of_train_mode():
+def test_the_default_number_of_draws_applies_in_train_mode():
     model = tacit.variational(mlp(4, 8, 3), draws=5)
     row = X[:1].expand(10, 4)
     assert len(model(row).unique(dim=0)) == 5
-    assert len(model(row, draws=1).unique(dim=0)) == 1  # what is asked for goes before
+    assert len(model(row, draws=1).unique(dim=0)) == 1  # the argument overrides the default
     assert model(row, samples=2).shape == (2, 10, 3)
     assert len(model.eval()(row).unique(dim=0)) == 1
 
 
 def test_the_default_is_at_most_one_draw_per_example():
-    # The last batch of an epoch may be small; that must not end a training run.
+    # The last batch of an epoch may be small; that must not stop training.
     model = tacit.variational(mlp(4, 8, 3), draws=5)
     assert model(X[:3]).shape == (3, 3)
     assert model(X[:1]).shape == (1, 3)
 
 
 def test_more_draws_than_examples_are_refused(model):
-    with pytest.raises(ValueError, match="draws: at most one per example, 10; received 11"):
+    with pytest.raises(
+        ValueError, match="draws: expected at most one per example, 10; received 11"
+    ):
         model(X, draws=11)
 
 
-def test_all_tensor_inputs_are_cut_alike():
+def test_all_tensor_inputs_are_split_alike():
     model = tacit.variational(TwoInputs(), ["left", "right"], rank=2)
     context = torch.randn(10, 2)
     whole = model(
@@ -81,14 +82,14 @@ def test_all_tensor_inputs_are_cut_alike():
     assert_close(whole["logits"][7:], expected["logits"])
 
 
-def test_structured_inputs_and_outputs():
+def test_inputs_and_outputs_may_be_structured():
     model = tacit.variational(Structured())
     output = model({"x": X[:, :3]}, draws=4)
     assert output.logits.shape == (10, 2)
     assert [tuple(hidden.shape) for hidden in output.hidden] == [(10, 5), (10, 5)]
 
 
-def test_a_module_that_vmap_cannot_run():
+def test_a_module_that_vmap_cannot_run_accepts_draws():
     model = tacit.variational(Branching())
     assert model(X[:, :3], draws=3).shape == (10, 2)
 
@@ -109,7 +110,7 @@ def test_inputs_without_a_common_batch_are_refused(inputs):
 
 
 @pytest.mark.parametrize("reduce", [torch.sum, lambda y: y.mT])
-def test_outputs_without_the_batch_are_refused(reduce):
+def test_outputs_without_a_batch_dimension_are_refused(reduce):
     class Reduced(nn.Module):
         def __init__(self):
             super().__init__()
@@ -145,7 +146,7 @@ def test_time_first_is_not_mistaken_for_the_batch(module):
 
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_the_state_of_a_recurrent_layer_is_not_mistaken_for_the_batch(batch_first):
-    # h_n is (layers, batch, hidden): with two layers and groups of two it would look like a batch.
+    # h_n is (layers, batch, hidden): two layers would look like a group of two examples.
     model = tacit.variational(nn.LSTM(4, 5, 2, batch_first=batch_first))
     with pytest.raises(ValueError, match="the state that nn.LSTM returns"):
         model(torch.randn(4, 4, 4), draws=2)
@@ -167,7 +168,7 @@ def test_lists_with_one_entry_per_example_are_refused():
 
 
 @pytest.mark.parametrize("draws", [3, 5])
-def test_batch_norm_normalises_each_group_and_steps_its_statistics_once(draws):
+def test_batch_norm_normalises_each_group_and_updates_running_statistics_once(draws):
     model = tacit.variational(cnn(nn.BatchNorm2d))
     x = torch.randn(12, 1, 8, 8)
     weights = model.sample(draws, generator=generator())
@@ -182,20 +183,20 @@ def test_batch_norm_normalises_each_group_and_steps_its_statistics_once(draws):
     assert model.module[1].num_batches_tracked == 1
 
 
-def test_group_norm_needs_no_care():
+def test_group_norm_is_vectorised():
     model = tacit.variational(cnn(lambda channels: nn.GroupNorm(2, channels)))
     assert model(torch.randn(9, 1, 8, 8), draws=4).shape == (9, 3)
-    assert not model._caller.obstacles
+    assert model.call_notes == []
 
 
-def test_batch_norm_gets_two_examples_in_a_group_by_default():
+def test_batch_norm_gets_at_least_two_examples_per_group_by_default():
     net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
     model = tacit.variational(net, draws=8)
     for size in (2, 3, 9, 16):
         assert model(torch.randn(size, 4)).shape == (size, 2)
-    assert not model._caller.obstacles  # vectorised, statistics and all
+    assert model.call_notes == []  # vectorised, including the running statistics
 
 
-def test_an_empty_batch():
+def test_an_empty_batch_gives_an_empty_output():
     model = tacit.variational(mlp(4, 8, 3), draws=5)
     assert model(X[:0]).shape == (0, 3)

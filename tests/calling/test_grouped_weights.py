@@ -1,4 +1,4 @@
-"""Groups in one ordinary pass: the same as the careful way, or not done."""
+"""All groups in one ordinary pass: only where outputs are those of one call per group."""
 
 import pytest
 import torch
@@ -6,7 +6,20 @@ from torch import nn
 from torch.testing import assert_close
 
 import tacit
+from nets import generator
 from tacit.models import MLP, LeNet5, ResNet18
+
+ONE_PASS = "draws in train mode run in one pass"
+NOT_ONE_PASS = "draws in train mode do not run in one pass"
+
+
+def call_by_group(model, x, draws):
+    """The slow reference: one call per group, each with its own sampled weights."""
+    weights = model.sample(draws, generator=generator(1))
+    parts = enumerate(x.chunk(draws))
+    return torch.cat(
+        [model(part, weights={n: w[k] for n, w in weights.items()}) for k, part in parts]
+    )
 
 
 class Tokens(nn.Module):
@@ -20,8 +33,8 @@ class Tokens(nn.Module):
         return self.last(self.norm(self.first(x)).relu().mean(1))
 
 
-class Turned(nn.Module):
-    """The same with time first: the first dimension that its layers see is not the batch."""
+class TimeFirst(nn.Module):
+    """Linear layers on (time, batch, features), although inputs have the batch first."""
 
     def __init__(self):
         super().__init__()
@@ -31,8 +44,8 @@ class Turned(nn.Module):
         return self.last(self.first(x.transpose(0, 1)).relu().mean(0))
 
 
-class Looks(nn.Module):
-    """Uses a weight in another way than its layer does."""
+class Normalised(nn.Module):
+    """Uses a weight outside of its layer."""
 
     def __init__(self):
         super().__init__()
@@ -53,24 +66,24 @@ class Convolutions(nn.Module):
         return self.c(self.b(self.a(x).relu()).relu()).flatten(1)
 
 
-def photos():
+def images():
     return torch.randn(8, 2, 9, 9)
 
 
 CASES = {
     "MLP": (lambda: MLP(5, (8,), 3), lambda: torch.randn(8, 5), True),
     "tokens": (Tokens, lambda: torch.randn(8, 6, 5), True),
-    "convolutions": (Convolutions, photos, True),
+    "convolutions": (Convolutions, images, True),
     "channels last": (
         lambda: Convolutions().to(memory_format=torch.channels_last),
-        lambda: photos().to(memory_format=torch.channels_last),
+        lambda: images().to(memory_format=torch.channels_last),
         True,
     ),
     "LeNet-5": (LeNet5, lambda: torch.randn(8, 1, 28, 28), True),
     "ResNet-18": (lambda: ResNet18(width=4, norm="group"), lambda: torch.randn(4, 3, 16, 16), True),
-    "time first": (Turned, lambda: torch.randn(8, 6, 5), False),
-    "time first, as long as the batch": (Turned, lambda: torch.randn(8, 8, 5), False),
-    "another use": (Looks, lambda: torch.randn(8, 5), False),
+    "time first": (TimeFirst, lambda: torch.randn(8, 6, 5), False),
+    "time first, as long as the batch": (TimeFirst, lambda: torch.randn(8, 8, 5), False),
+    "weight used twice": (Normalised, lambda: torch.randn(8, 5), False),
     "one-dimensional": (
         lambda: nn.Sequential(nn.Conv1d(2, 3, 3), nn.ReLU()), lambda: torch.randn(8, 2, 9), False,
     ),
@@ -81,45 +94,42 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_outputs_and_gradients_are_those_of_the_careful_way(name):
-    make, data, folds = CASES[name]
+def test_outputs_and_gradients_are_those_of_one_call_per_group(name):
+    make, data, one_pass = CASES[name]
     torch.manual_seed(0)
     model = tacit.variational(make(), rank=2, draws=4).double()
     x, results = data().double(), []
-    for known in ({}, {True: False}):
-        model._caller.groupable = dict(known)
+    for call in (
+        lambda: model(x, generator=generator(1)),
+        lambda: call_by_group(model, x, draws=4),
+    ):
         model.zero_grad()
-        output = model(x, generator=torch.Generator().manual_seed(1))
+        output = call()
         output.square().mean().backward()
         results.append([output, *(p.grad.clone() for p in model.parameters())])
-        if not known:
-            assert model._caller.groupable.get(True) is folds
     assert_close(*results)
+    assert model.call_notes == {True: [ONE_PASS], False: [NOT_ONE_PASS], None: []}[one_pass]
 
 
 @pytest.mark.parametrize("tensor", ["weight", "bias"])
-def test_one_random_tensor_of_a_layer(tensor):
+def test_a_single_tensor_of_a_layer_may_be_random(tensor):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(5, 4), nn.Tanh())
     model = tacit.variational(net, {f"0.{tensor}": tacit.LowRank(2)}, draws=4)
-    x, results = torch.randn(8, 5), []
-    for known in ({}, {True: False}):
-        model._caller.groupable = dict(known)
-        results.append(model(x, generator=torch.Generator().manual_seed(1)))
-    assert_close(*results)
+    x = torch.randn(8, 5)
+    assert_close(model(x, generator=generator(1)), call_by_group(model, x, draws=4))
+    assert model.call_notes == [ONE_PASS]
 
 
-def test_uneven_groups_and_other_batches_afterwards():
+def test_a_batch_of_uneven_groups_does_not_end_the_use_of_one_pass():
     model = tacit.variational(MLP(5, (8,), 3), draws=4)
-    assert model(torch.randn(8, 5)).shape == (8, 3)
-    assert model._caller.groupable == {True: True}
-    assert model(torch.randn(10, 5)).shape == (10, 3)
-    assert model(torch.randn(12, 5)).shape == (12, 3)
-    assert model._caller.groupable == {True: True}
+    for size in (8, 10, 12):
+        assert model(torch.randn(size, 5)).shape == (size, 3)
+        assert model.call_notes == [ONE_PASS]
 
 
 class Coupled(nn.Module):
-    """Looks at the whole batch, in train mode only."""
+    """Subtracts the mean over the batch, in train mode only."""
 
     def __init__(self):
         super().__init__()
@@ -133,7 +143,7 @@ class Coupled(nn.Module):
 
 
 class Zero(nn.Module):
-    """A head that starts at zero says nothing about what is before it."""
+    """Its head is initialized with zeros, so the output says nothing about other layers."""
 
     def __init__(self):
         super().__init__()
@@ -145,29 +155,29 @@ class Zero(nn.Module):
         return self.head(self.fc(x).softmax(0))
 
 
-def test_what_couples_examples_is_seen_in_train_mode():
+def test_a_module_that_couples_examples_does_not_run_in_one_pass():
     model = tacit.variational(Coupled(), draws=4)
     model(torch.randn(8, 5))
-    assert model._caller.groupable == {True: False}
+    assert model.call_notes == [NOT_ONE_PASS]
 
 
-def test_the_trial_leaves_buffers():
+def test_the_trial_restores_buffers():
     module = Coupled().eval()
     model = tacit.variational(module)
     model(torch.randn(8, 5), draws=4)
-    assert float(module.count) == 1  # those of the trial are taken back
+    assert float(module.count) == 1
 
 
-def test_outputs_that_dont_tell_are_not_trusted():
+def test_outputs_of_zero_leave_the_decision_to_a_later_call():
     model = tacit.variational(Zero(), {"fc": tacit.LowRank(2)}, draws=4)
     model(torch.randn(8, 5))
-    assert model._caller.groupable == {}
+    assert model.call_notes == []
     model.module.head.weight.data.normal_()
     model(torch.randn(8, 5))
-    assert model._caller.groupable == {True: False}
+    assert model.call_notes == [NOT_ONE_PASS]
 
 
-def test_a_scalar_in_the_output_is_refused_as_ever():
+def test_a_scalar_in_the_output_is_refused():
     class Scalar(nn.Linear):
         def forward(self, x):
             h = super().forward(x)
@@ -178,17 +188,17 @@ def test_a_scalar_in_the_output_is_refused_as_ever():
         model(torch.randn(8, 5))
 
 
-def test_dropout_is_on_and_the_modes_are_left():
+def test_dropout_is_active_and_the_modes_of_submodules_are_kept():
     net = nn.Sequential(nn.Linear(5, 200), nn.Dropout(0.5), nn.Identity())
     model = tacit.variational(net, draws=4)
     net[2].eval()
     output = model(torch.randn(8, 5))
     assert 0.3 < float((output == 0).float().mean()) < 0.7
     assert [part.training for part in net] == [True, True, False]
-    assert model._caller.groupable == {True: True}
+    assert model.call_notes == [ONE_PASS]
 
 
-def test_tied_weights_go_the_careful_way():
+def test_a_tied_embedding_does_not_run_in_one_pass():
     class Tied(nn.Module):
         def __init__(self):
             super().__init__()
@@ -200,19 +210,19 @@ def test_tied_weights_go_the_careful_way():
 
     model = tacit.variational(Tied(), ["embed"], rank=2, draws=2)
     assert model(torch.randint(7, (4, 3))).shape == (4, 3, 7)
-    assert model._caller.groupable == {True: False}
+    assert model.call_notes == [NOT_ONE_PASS]
 
 
-def test_a_wrong_call_has_the_modules_own_error():
+def test_a_wrong_call_raises_the_error_of_the_module_in_groups():
     model = tacit.variational(nn.Linear(5, 3), draws=2)
     for _ in range(2):
         with pytest.raises(RuntimeError, match="mat|size|shape"):
             model(torch.randn(4, 6))
         model(torch.randn(4, 5))
-    assert model._caller.groupable == {True: True}
+    assert model.call_notes == [ONE_PASS]
 
 
-def test_under_autocast():
+def test_groups_run_under_autocast():
     model = tacit.variational(MLP(5, (8,), 3), draws=2)
     with torch.autocast("cpu", torch.bfloat16):
         output = model(torch.randn(4, 5))

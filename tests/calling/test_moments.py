@@ -1,3 +1,5 @@
+"""Closed-form output moments against samples, and the losses computed from them."""
+
 import math
 
 import pytest
@@ -26,7 +28,7 @@ def make_model(where):
 
 
 def errors(draws):
-    """Return mean, variance, and the standard errors of both, over the first dimension."""
+    """Return mean and variance over the first dimension, and the standard errors of both."""
     M = len(draws)
     centred = draws - draws.mean(0)
     fourth = centred.pow(4).mean(0)
@@ -37,7 +39,7 @@ def errors(draws):
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("name", STRUCTURES)
-def test_moments_are_those_of_samples(name, bias):
+def test_moments_agree_with_those_of_samples(name, bias):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3, bias=bias)).double()
     model = tacit.variational(net, {"2": STRUCTURES[name]}).eval()
@@ -51,7 +53,7 @@ def test_moments_are_those_of_samples(name, bias):
 
 
 @pytest.mark.parametrize("where", [{"2.weight": tacit.Diagonal()}, {"2.bias": tacit.LowRank(2)}])
-def test_one_random_tensor_is_enough(where):
+def test_a_single_tensor_of_the_layer_may_be_random(where):
     model = make_model(where).eval()
     with torch.no_grad():
         _, variance = output_moments(model, X)
@@ -60,7 +62,7 @@ def test_one_random_tensor_is_enough(where):
     assert ((spread - variance).abs() <= 5 * error).all()
 
 
-def test_weight_and_bias_with_distributions_of_their_own_add_up():
+def test_variances_of_independent_weight_and_bias_add_up():
     parts = {"2.weight": tacit.Diagonal(), "2.bias": tacit.Diagonal()}
     both = output_moments(make_model(parts).eval(), X)[1]
     assert_close(both, output_moments(make_model({"2": tacit.Diagonal()}).eval(), X)[1])
@@ -77,7 +79,7 @@ def test_expected_squared_error_is_exact(name):
 
 
 @pytest.mark.parametrize("name", STRUCTURES)
-def test_cross_entropy_bound_is_above_and_tight_without_variance(name):
+def test_the_cross_entropy_bound_holds_and_is_tight_without_variance(name):
     model = make_model({"2": STRUCTURES[name]}).eval()
     labels = torch.tensor([0, 1, 2, 0, 1, 2])
     mean, variance = output_moments(model, X)
@@ -91,7 +93,7 @@ def test_cross_entropy_bound_is_above_and_tight_without_variance(name):
     assert_close(tight, F.cross_entropy(mean, labels))
 
 
-def test_the_gradient_has_less_noise_than_a_sampled_one():
+def test_the_exact_gradient_has_less_noise_than_a_sampled_one():
     model = make_model({"0": tacit.LowRank(2), "2": tacit.LowRank(3)}).train()
     target = torch.randn(6, 3, dtype=torch.float64)
     spread = {}
@@ -109,21 +111,21 @@ def test_the_gradient_has_less_noise_than_a_sampled_one():
     assert (mean - expected).norm() < 5 * ((spread["exact"] + spread["sampled"]) / 500).sqrt()
 
 
-def test_any_leading_shape_and_a_single_linear_layer():
+def test_a_single_linear_layer_accepts_any_leading_shape():
     torch.manual_seed(0)
     model = tacit.variational(nn.Linear(4, 3), {"": tacit.LowRank(2)})
     mean, variance = output_moments(model, torch.randn(2, 5, 4))
     assert mean.shape == variance.shape == (2, 5, 3)
 
 
-def test_a_model_whose_output_is_not_that_of_a_random_linear_layer():
+def test_the_output_must_be_that_of_a_random_linear_layer():
     model = make_model({"0": tacit.LowRank(2)})
-    with pytest.raises(ValueError, match="must be that of its last random layer, '0'"):
+    with pytest.raises(ValueError, match="unmodified output of its last random layer, '0'"):
         output_moments(model, X)
+    assert not model.module[0]._forward_hooks
     model = tacit.variational(nn.Conv2d(1, 2, 3), {"": tacit.LowRank(2)})
     with pytest.raises(ValueError, match="expected a random nn.Linear as the last layer"):
         output_moments(model, torch.randn(1, 1, 5, 5))
-    assert not model.module._forward_hooks
 
 
 def test_targets_that_would_broadcast_are_refused():
@@ -136,8 +138,8 @@ def test_targets_that_would_broadcast_are_refused():
         cross_entropy_bound(logits, logits, torch.zeros(2, dtype=torch.long))
 
 
-def test_the_bound_by_hand_also_for_sequences():
-    """To second order it is the cross-entropy plus half the probabilities times the variances."""
+def test_the_bound_has_its_second_order_expansion_also_for_sequences():
+    """The cross-entropy plus sum_c p_c variance_c / 2, with the probabilities p_c."""
     mean, labels = torch.randn(2, 3, 5).double(), torch.randint(5, (2, 3))
     variance = 1e-4 * torch.rand(2, 3, 5).double()
     plain = F.cross_entropy(mean.flatten(0, 1), labels.flatten())
@@ -146,7 +148,7 @@ def test_the_bound_by_hand_also_for_sequences():
     assert_close(bound, plain + correction, rtol=0, atol=1e-8)
 
 
-def test_where_the_outputs_are_not_gaussian_or_not_linear_it_refuses():
+def test_outputs_that_are_not_gaussian_or_not_linear_in_the_weights_are_refused():
     class InPlace(nn.Module):
         def __init__(self):
             super().__init__()
@@ -165,8 +167,8 @@ def test_where_the_outputs_are_not_gaussian_or_not_linear_it_refuses():
             return self.head(self.embedding(x))
 
     for module, x, match in (
-        (InPlace(), torch.ones(2, 4), "must be that of its last random layer"),
-        (Tied(), torch.arange(5), "is used elsewhere in the model"),
+        (InPlace(), torch.ones(2, 4), "unmodified output of its last random layer"),
+        (Tied(), torch.arange(5), "is tied and used elsewhere in the model"),
     ):
         model = tacit.variational(module, {"head": tacit.LowRank(2)})
         with pytest.raises(ValueError, match=match):
@@ -178,8 +180,8 @@ def test_where_the_outputs_are_not_gaussian_or_not_linear_it_refuses():
         output_moments(nn.Linear(4, 3), torch.ones(2, 4))
 
 
-def test_in_inference_mode():
-    """Which keeps no versions: a change in place is still seen."""
+def test_in_place_changes_are_detected_in_inference_mode():
+    """Tensors have no version counter there."""
     net = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3))
     x = torch.randn(5, 4)
     for module in (net, nn.Sequential(*net, nn.ReLU(inplace=True))):

@@ -1,4 +1,4 @@
-"""Architectures people use: each trains a step, samples, and agrees with its own loop."""
+"""Common architectures: each trains, samples, and agrees with one call per sample."""
 
 import copy
 
@@ -79,12 +79,12 @@ def test_a_training_step_reaches_every_parameter(case, name):
     loss_of(model(*args, **kwargs)).backward()
     optimizer.step()
     still = [name for name, value in model.named_parameters() if torch.equal(before[name], value)]
-    # Only what has no influence on the output: a bias in front of batch norm, the bias of keys.
+    # Some parameters have no influence on the output: a bias before batch norm, the bias of keys.
     without_influence = {"cnn with batch norm": "0.bias", "bert": "key.bias"}.get(name, "none")
     assert [key for key in still if not key.endswith(without_influence)] == []
 
 
-def test_eval_is_the_module(case):
+def test_eval_mode_equals_the_wrapped_module(case):
     model, args, kwargs = case
     model.eval()
     for ours, theirs in zip(
@@ -113,7 +113,7 @@ def test_gradients_of_samples_agree_with_one_call_per_sample(case):
             module.p = 0.0
         if isinstance(module, nn.MultiheadAttention):
             module.dropout = 0.0
-    if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
+    if any(isinstance(module, nn.BatchNorm2d) for module in model.modules()):
         model.eval()
 
     def gradients(*losses):
@@ -138,7 +138,7 @@ def test_hugging_face_outputs_keep_their_class():
     assert model(input_ids=WORDS, draws=3).logits.shape == (4, 3)
 
 
-def test_a_hugging_face_loss_cannot_be_cut_into_groups():
+def test_a_hugging_face_loss_cannot_be_split_into_groups():
     model = tacit.variational(bert())
     labels = torch.zeros(4, dtype=torch.long)
     assert model(input_ids=WORDS, labels=labels, samples=5).loss.shape == (5,)

@@ -9,20 +9,20 @@ def bench(*arguments):
     return main(["bench", *map(str, arguments)])
 
 
-def test_run_and_report(tmp_path, capsys):
+def test_finished_runs_are_reused_and_reported(tmp_path, capsys):
     arguments = ["run", "--data", "digits", "--methods", "standard,temperature_scaling"]
     arguments += ["--seeds", 1, "--parametrization", "sp", "--out", tmp_path, "--jobs", 1, *TINY]
     assert bench(*arguments) == 0
     assert "[2/2] digits-sp-temperature_scaling-0 done" in capsys.readouterr().out
     assert bench(*arguments) == 0
-    assert "2 trainings, 2 done before" in capsys.readouterr().out
+    assert "2 training runs, 2 already finished" in capsys.readouterr().out
     assert bench("report", tmp_path) == 0
     assert capsys.readouterr().out.split() == [
         str(tmp_path / "report.html"), str(tmp_path / "report.md"),
     ]  # fmt: skip
 
 
-def test_a_failed_training(tmp_path, capsys):
+def test_a_failed_run_sets_the_exit_code(tmp_path, capsys):
     arguments = ["--data", "digits", "--methods", "standard", "--seeds", 1, "--lr", 1e9, *TINY]
     code = bench("run", *arguments, "--parametrization", "sp", "--jobs", 1, "--out", tmp_path)
     assert code == 3
@@ -37,12 +37,12 @@ def test_a_failed_training(tmp_path, capsys):
         (["--data", "digits", "--seeds", "0"], "seeds: expected"),
     ],
 )
-def test_wrong_arguments(tmp_path, capsys, arguments, message):
+def test_invalid_arguments_are_reported(tmp_path, capsys, arguments, message):
     assert bench("run", *arguments, "--out", tmp_path) == 2
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
-def test_a_report_without_results(tmp_path, capsys):
+def test_a_report_requires_results(tmp_path, capsys):
     assert bench("report", tmp_path) == 2
     assert "there are no results" in capsys.readouterr().err

@@ -124,3 +124,14 @@ def test_truncated_and_invalid_archives(kind, tmp_path):
         path.write_bytes(b"not a package")
     with pytest.raises(ValueError, match=r"archive\.\S+ "):
         list(members(path))
+
+
+@pytest.mark.parametrize("size", [b"-60       ", b"          ", b"six       "])
+def test_a_debian_member_without_a_valid_size(size, tmp_path):
+    """A size of -60 would read the same header for ever."""
+    path = tmp_path / "package.deb"
+    header = b"control.tar.gz  " + b"0           0     0     100644  " + size + b"`\n"
+    assert len(header) == 60
+    path.write_bytes(b"!<arch>\n" + header + bytes(10))
+    with pytest.raises(ValueError, match="a member has no valid name and size"):
+        list(members(path))

@@ -242,6 +242,30 @@ def test_a_spreadsheet():
     assert found.tolist() == [[1.5, -2000.0], [3.0, 4.0]]
 
 
+def test_a_spreadsheet_that_unpacks_to_too_much_is_not_read(monkeypatch):
+    monkeypatch.setattr(formats, "SHEET_LIMIT", 1000)
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("xl/worksheets/sheet1.xml", " " * 100_000)
+    with pytest.raises(ValueError, match="unpacks to more than 1000 bytes"):
+        formats.spreadsheet(stream.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"std": (0.0,)}, r"Images\(std\): expected values above 0"),
+        ({"std": (-1.0,)}, r"Images\(std\): expected values above 0"),
+        ({"std": (float("nan"),)}, r"Images\(std\): expected values above 0"),
+        ({"mean": (float("inf"),)}, r"Images\(mean\): expected finite values"),
+    ],
+)
+def test_images_with_impossible_statistics(settings, message):
+    pixels = torch.zeros(2, 1, 2, 2, dtype=torch.uint8)
+    with pytest.raises(ValueError, match=message):
+        tacit.data.Images(pixels, torch.arange(2), **settings)
+
+
 def small_recipe(name, tensors, sources=(), sha256=None):
     return Recipe(name, "small", 1, tuple((s, lambda paths: tensors) for s in sources), sha256)
 

@@ -4,12 +4,9 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.testing import assert_close
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import tacit
-from tacit import theory
-from tacit.inference import rescaled_mean
 
 
 class Given(nn.Module):
@@ -49,7 +46,7 @@ def test_it_finds_the_best_temperature():
 
 @pytest.mark.parametrize("scale", [0.02, 0.2, 1.0, 50.0])
 @pytest.mark.parametrize("n", [10, 400])
-def test_never_worse_positive_and_bounded(scale, n):
+def test_the_temperature_is_bounded_and_never_worse(scale, n):
     pair = data(n=n, scale=scale)
     found, _ = calibrate(pair)
     assert found.nll <= found.nll_before
@@ -59,7 +56,7 @@ def test_never_worse_positive_and_bounded(scale, n):
 
 
 @pytest.mark.parametrize("shape", [(400,), (400, 1), (200, 2)])
-def test_yes_or_no(shape):
+def test_it_finds_the_temperature_of_binary_targets(shape):
     generator = torch.Generator().manual_seed(0)
     logits = 2 * torch.randn(400, generator=generator)
     answers = (torch.rand(400, generator=generator) < logits.sigmoid()).long()
@@ -72,7 +69,7 @@ def test_yes_or_no(shape):
     assert nll == pytest.approx(found.nll, rel=1e-5)
 
 
-def test_few_data_that_are_all_right_or_wrong_move_it_little():
+def test_few_data_all_right_or_all_wrong_move_it_little():
     labels = torch.arange(4).repeat(5)
     logits = torch.eye(4).repeat(5, 1) * 3
     right, _ = calibrate((logits, labels))
@@ -80,10 +77,10 @@ def test_few_data_that_are_all_right_or_wrong_move_it_little():
     wrong, _ = calibrate((logits, (labels + 1) % 4))
     assert 5 < wrong.temperature < 50
     many, _ = calibrate((logits.repeat(1000, 1), labels.repeat(1000)))
-    assert many.temperature < 0.3  # twenty thousand are more certain
+    assert many.temperature < 0.3  # the prior matters less with more data
 
 
-def test_the_bound():
+def test_a_temperature_at_its_bound_warns():
     labels = torch.arange(4).repeat(5000)
     with pytest.warns(UserWarning, match="the temperature is at its bound, 100"):
         found, _ = calibrate((torch.eye(4).repeat(5000, 1) * 100, (labels + 1) % 4))
@@ -105,7 +102,7 @@ def test_per_class_undoes_a_distortion_of_each_class():
     optimum = F.cross_entropy(true, labels).item()
     assert found.nll == pytest.approx(optimum, abs=1e-3)
     assert found.nll <= optimum + 1e-9
-    # A constant added to all classes is no change.
+    # Offsets are determined up to a constant.
     torch.testing.assert_close(likelihood.temperature, scales.float(), atol=0, rtol=0.1)
     offset = likelihood.offset - likelihood.offset[0]
     torch.testing.assert_close(offset, shift.float(), atol=0.15, rtol=0)
@@ -113,7 +110,7 @@ def test_per_class_undoes_a_distortion_of_each_class():
     assert likelihood.offset == 0
 
 
-def test_per_class_with_a_class_that_is_missing():
+def test_per_class_needs_examples_of_every_class():
     logits, labels = torch.randn(40, 3), torch.arange(40) % 2
     with pytest.raises(ValueError, match="the validation data have no examples of class 2"):
         tacit.calibrate(
@@ -121,7 +118,7 @@ def test_per_class_with_a_class_that_is_missing():
         )
 
 
-def test_per_class_with_few_data_stays_near_one_temperature():
+def test_per_class_with_few_data_stays_near_the_single_temperature():
     torch.manual_seed(0)
     labels = torch.arange(30) % 10
     logits = torch.randn(30, 10) + 2 * F.one_hot(labels, 10)
@@ -133,28 +130,28 @@ def test_per_class_with_few_data_stays_near_one_temperature():
     assert (likelihood.temperature / one.temperature).log().abs().max() < 1.5
 
 
-def test_per_class_needs_classes():
-    with pytest.raises(ValueError, match="per_class: a yes-or-no question has no classes"):
+def test_per_class_of_binary_targets_is_refused():
+    with pytest.raises(ValueError, match="per_class: expected a Categorical likelihood"):
         tacit.calibrate(
             nn.Identity(), (torch.randn(8), torch.arange(8) % 2), likelihood=tacit.Bernoulli(),
             per_class=True,
         )  # fmt: skip
 
 
-def test_one_class():
+def test_data_of_a_single_class_give_a_moderate_temperature():
     found, _ = calibrate((torch.tensor([[1.0, 0.0]] * 6), torch.zeros(6, dtype=torch.long)))
     assert 0.1 < found.temperature < 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision(dtype):
+def test_it_finds_the_temperature_of_half_precision_logits(dtype):
     found, _ = calibrate(data(scale=3.0, dtype=dtype))
     assert found.temperature == pytest.approx(3.0, rel=0.2)
 
 
 @pytest.mark.parametrize("averaging", ["log_probs", "probs", "logits"])
 @pytest.mark.parametrize("scope", ["logits", "mean"])
-def test_of_a_variational_model(scope, averaging):
+def test_calibration_of_a_variational_model(scope, averaging):
     torch.manual_seed(0)
     x, labels = data(scale=3.0)
     model = tacit.variational(
@@ -169,13 +166,13 @@ def test_of_a_variational_model(scope, averaging):
     assert found.scope == model.likelihood.scope == scope
     assert found.nll <= found.nll_before
     assert found.temperature > 1.5
-    # Predictions use it.
+    # Predictions use the temperature.
     again = tacit.predict(model, x, generator=generator.manual_seed(0)).scores(labels)
     assert again["nll"] == pytest.approx(found.nll, rel=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["pair", "column", "loader", "dataset"])
-def test_exactly_one_pass_over_any_data(kind):
+def test_it_takes_exactly_one_pass_over_any_data(kind):
     x, y = data()
     seen = []
 
@@ -208,28 +205,7 @@ def test_exactly_one_pass_over_any_data(kind):
         assert sorted(seen) == list(range(400))
 
 
-def test_rescaled_mean_is_the_theory_s():
-    """With a factor as training leaves it in the limit, P_null S0; the null space by QR of it."""
-    torch.manual_seed(2)
-    x = torch.randn(3, 6, dtype=torch.float64)
-    null = theory.null_projection(x)
-    model = tacit.variational(nn.Linear(6, 1, bias=False).double(), {"": tacit.FullRank()})
-    prior, start = model.prior(), model.distributions[""].dense_mean().detach().clone()
-    layer = model.distributions[""]
-    with torch.no_grad():
-        layer.factors["weight"].copy_((null @ layer.dense_factor()).T[:, None, :])
-        layer.mean["weight"].copy_(5 * torch.randn(1, 6))
-    found = rescaled_mean(model, prior, step=3000)
-    q = theory.Normal(layer.dense_mean(), layer.dense_factor())
-    expected = theory.classification.rescaled(q, 3000, null, start)
-    assert_close(found.distributions[""].dense_mean().detach(), expected.mean)
-    assert_close(found.distributions[""].dense_factor(), layer.dense_factor())
-    assert found is not model
-    with pytest.raises(ValueError, match="expected at least 3"):
-        rescaled_mean(model, prior, step=1)
-
-
-def test_bad_input():
+def test_bad_input_is_refused():
     x, y = data(n=5)
     with pytest.raises(TypeError, match="temperatures are for Categorical and Bernoulli"):
         tacit.calibrate(Given(), (x, y), likelihood=tacit.Gaussian())

@@ -36,7 +36,7 @@ def sampled(model):
 
 
 @pytest.mark.parametrize("covariance", STRUCTURES, ids=lambda c: type(c).__name__)
-def test_round_trip(covariance, tmp_path):
+def test_a_loaded_model_samples_the_same(covariance, tmp_path):
     where = {"0.weight": tacit.LowRank(1), "2": covariance}
     model = tacit.variational(net(), where, noise=tacit.noise.StudentT(5), draws=4)
     path = tacit.save(model, tmp_path / "model.safetensors")
@@ -48,7 +48,7 @@ def test_round_trip(covariance, tmp_path):
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=lambda x: type(x).__name__)
-def test_likelihood_temperature_and_preprocessing(likelihood, tmp_path):
+def test_likelihood_temperature_and_preprocessing_are_saved(likelihood, tmp_path):
     model = tacit.variational(net(), likelihood=likelihood, rank=2)
     if isinstance(likelihood, tacit.Categorical):
         likelihood.set_temperature(1.7, "mean")
@@ -66,7 +66,7 @@ def test_likelihood_temperature_and_preprocessing(likelihood, tmp_path):
         assert other.likelihood.scope == "mean"
 
 
-def test_temperatures_for_each_class(tmp_path):
+def test_temperatures_per_class_are_saved(tmp_path):
     model = tacit.variational(nn.Linear(4, 3), rank=2, likelihood=tacit.Categorical())
     model.likelihood.set_temperature(torch.tensor([1.0, 2.0, 3.0]), "mean", torch.arange(3.0))
     loaded = tacit.load(tacit.save(model, tmp_path / "model.safetensors"), nn.Linear(4, 3))
@@ -75,7 +75,7 @@ def test_temperatures_for_each_class(tmp_path):
     assert loaded.likelihood.scope == "mean"
 
 
-def test_tied_weights(tmp_path):
+def test_tied_weights_stay_tied(tmp_path):
     class Tied(nn.Module):
         def __init__(self):
             super().__init__()
@@ -103,7 +103,7 @@ def test_tied_weights(tmp_path):
     ],
     ids=["MLP", "LeNet5", "ResNet18", "ResNet50", "ViT"],
 )
-def test_our_own_models_rebuild_themselves(net, x, tmp_path):
+def test_networks_of_the_library_are_rebuilt_from_the_file(net, x, tmp_path):
     model = tacit.variational(net, rank=2).eval()
     other = tacit.load(tacit.save(model, tmp_path / "m.safetensors"))
     assert type(other.module) is type(net)
@@ -115,38 +115,38 @@ class TestErrors:
     def path(self, tmp_path):
         return tacit.save(tacit.variational(net(), rank=2), tmp_path / "m.safetensors")
 
-    def test_another_network(self, path):
+    def test_another_network_is_refused(self, path):
         with pytest.raises(ValueError, match=r"'\w+.0.\w+' is \(.*9.*\) in the model and"):
             tacit.load(path, net(hidden=9))
         with pytest.raises(ValueError, match="no layer matches '2'"):
             tacit.load(path, nn.Sequential(nn.Linear(4, 8)))
 
-    def test_a_network_that_cant_rebuild_itself(self, path):
+    def test_a_custom_network_must_be_passed(self, path):
         with pytest.raises(ValueError, match="holds a Sequential, .* pass the network"):
             tacit.load(path)
 
-    def test_a_truncated_file(self, path):
+    def test_a_truncated_file_is_refused(self, path):
         path.write_bytes(path.read_bytes()[:-100])
         with pytest.raises(ValueError, match=r"m.safetensors can't be read"):
             tacit.load(path, net())
 
-    def test_a_foreign_file(self, tmp_path):
+    def test_a_foreign_file_is_refused(self, tmp_path):
         path = tmp_path / "foreign.safetensors"
         save_file({"a": torch.zeros(1)}, path)
         with pytest.raises(ValueError, match=r"foreign.safetensors was not written by tacit.save"):
             tacit.load(path, net())
 
-    def test_a_later_version(self, tmp_path):
+    def test_a_later_version_is_refused(self, tmp_path):
         path = tmp_path / "later.safetensors"
         save_file({"a": torch.zeros(1)}, path, metadata={"tacit_model": json.dumps({"version": 9})})
         with pytest.raises(ValueError, match="has version 9, this library reads 1"):
             tacit.load(path, net())
 
-    def test_no_file(self, tmp_path):
+    def test_a_missing_file_is_reported(self, tmp_path):
         with pytest.raises(FileNotFoundError, match="there is no file"):
             tacit.load(tmp_path / "nothing", net())
 
-    def test_what_a_file_cant_describe(self, tmp_path):
+    def test_custom_types_cannot_be_saved(self, tmp_path):
         class Own(tacit.noise.Gaussian):
             pass
 
@@ -156,7 +156,7 @@ class TestErrors:
         with pytest.raises(TypeError, match="expected a variational model, received Sequential"):
             tacit.save(net(), tmp_path / "m")
 
-    def test_a_failed_write_leaves_the_old_file(self, path, monkeypatch):
+    def test_a_failed_write_keeps_the_old_file(self, path, monkeypatch):
         before = path.read_bytes()
 
         def full(*args, **kwargs):
@@ -169,7 +169,7 @@ class TestErrors:
         assert list(path.parent.iterdir()) == [path]
 
 
-def test_there_is_no_pickle_in_the_file(tmp_path, monkeypatch):
+def test_saving_and_loading_never_use_pickle(tmp_path, monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("pickle")
 

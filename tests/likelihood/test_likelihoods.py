@@ -31,7 +31,7 @@ class TestCategorical:
         assert_close(Categorical().loss(logits, LABELS), expected)
         assert_close(Categorical().loss(logits, LABELS[:, None]), expected)
 
-    def test_class_weights_and_label_smoothing_are_torch_s(self):
+    def test_class_weights_and_label_smoothing_match_torch(self):
         logits, weights = randn(4, 3), [1.0, 2.0, 3.0]
         likelihood = Categorical(class_weights=weights, label_smoothing=0.1)
         expected = F.cross_entropy(
@@ -40,7 +40,7 @@ class TestCategorical:
         assert_close(likelihood.loss(logits, LABELS), expected)
         assert_close(likelihood.loss(logits.expand(7, 4, 3), LABELS), expected)
 
-    def test_sequences(self):
+    def test_loss_of_sequences_is_the_mean_over_positions(self):
         logits, labels = randn(2, 5, 3), torch.randint(3, (2, 5))
         expected = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
         assert_close(Categorical().loss(logits, labels), expected)
@@ -56,11 +56,11 @@ class TestCategorical:
             (torch.zeros(4, 2, dtype=torch.long), ValueError, "don't fit"),
         ],
     )
-    def test_bad_targets(self, targets, error, match):
+    def test_bad_targets_are_refused(self, targets, error, match):
         with pytest.raises(error, match=match):
             Categorical().loss(randn(4, 3), targets)
 
-    def test_temperature_of_all_logits_or_of_their_mean(self):
+    def test_temperature_divides_all_logits_or_their_mean(self):
         logits = randn(6, 4, 3)
         likelihood = Categorical()
         likelihood.set_temperature(2.0)
@@ -70,30 +70,34 @@ class TestCategorical:
         assert_close(found.mean(0), logits.mean(0) / 2)
         assert_close(found - found.mean(0), logits - logits.mean(0))
 
-    def test_bad_settings(self):
+    def test_bad_settings_are_refused(self):
         with pytest.raises(ValueError, match="label_smoothing: expected a number from 0"):
             Categorical(label_smoothing=1.0)
         with pytest.raises(ValueError, match="class_names: expected 3 names, received 2"):
             Categorical(["a", "b"]).predictive(randn(1, 4, 3))
         with pytest.raises(ValueError, match="averaging: expected log_probs, probs, logits"):
             Categorical(averaging="mean").predictive(randn(1, 4, 3))
+        with pytest.raises(ValueError, match="class_weights: expected 3 weights, received 2"):
+            Categorical(class_weights=[1.0, 2.0]).loss(randn(4, 3), LABELS)
+        with pytest.raises(ValueError, match="offset: expected finite values, received nan"):
+            Categorical().set_temperature(1.0, offset=math.nan)
 
 
 class TestBernoulli:
     @pytest.mark.parametrize("outputs", [(4,), (4, 1), (7, 4), (7, 4, 1)])
     @pytest.mark.parametrize("targets", [(4,), (4, 1)])
-    def test_one_question_in_any_shape(self, outputs, targets):
+    def test_a_single_target_may_have_a_trailing_dimension(self, outputs, targets):
         logits = randn(4).expand(7, 4) if outputs[0] == 7 else randn(4)
         y = torch.tensor([0, 1, 1, 0])
         expected = F.binary_cross_entropy_with_logits(logits, y.double().expand_as(logits))
         assert_close(Bernoulli().loss(logits.reshape(outputs), y.reshape(targets)), expected)
 
-    def test_several_questions(self):
+    def test_several_targets_per_example(self):
         logits, y = randn(4, 3), torch.randint(2, (4, 3)).bool()
         expected = F.binary_cross_entropy_with_logits(logits, y.double())
         assert_close(Bernoulli().loss(logits, y), expected)
 
-    def test_bad_targets(self):
+    def test_bad_targets_are_refused(self):
         with pytest.raises(ValueError, match="target 2 is out of range: expected 0 or 1"):
             Bernoulli().loss(randn(3), torch.tensor([0, 2, 1]))
         with pytest.raises(ValueError, match="don't fit"):
@@ -137,18 +141,18 @@ class TestHeteroscedastic:
         expected = -distributions.Normal(mean, scale).log_prob(y).mean()
         assert_close(HeteroscedasticGaussian().loss(outputs, y), expected)
 
-    def test_one_number(self):
+    def test_a_single_target_may_have_a_trailing_dimension(self):
         outputs, y = randn(4, 2), randn(4)
         ours = HeteroscedasticGaussian().loss(outputs, y)
         assert_close(ours, HeteroscedasticGaussian().loss(outputs, y[:, None]))
 
-    def test_an_odd_number_of_outputs(self):
+    def test_an_odd_number_of_outputs_is_refused(self):
         with pytest.raises(ValueError, match="expected an even number of outputs"):
             HeteroscedasticGaussian().loss(randn(4, 3), randn(4, 1))
 
 
 class TestInAModel:
-    def test_parameters_are_in_the_groups_and_in_the_state(self):
+    def test_its_parameters_are_in_groups_and_state_dict(self):
         net = torch.nn.Linear(3, 1)
         model = tacit.variational(net, rank=2, likelihood=Gaussian(0.5))
         groups = {group["name"]: group for group in model.param_groups(lr=0.1)}
@@ -156,6 +160,6 @@ class TestInAModel:
         assert model.state_dict()["likelihood.log_scale"] == pytest.approx(math.log(0.5))
         assert "likelihood: Gaussian(scale=0.5, learn=True)" in repr(model)
 
-    def test_something_else_is_refused(self):
+    def test_other_types_are_refused_as_likelihood(self):
         with pytest.raises(TypeError, match=r"likelihood: expected tacit.Categorical\(\)"):
             tacit.variational(torch.nn.Linear(3, 1), rank=2, likelihood="categorical")

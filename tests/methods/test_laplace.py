@@ -1,4 +1,4 @@
-"""The last layer's Gaussian against closed forms and dense matrices."""
+"""The last-layer Gaussian against closed forms and dense matrices."""
 
 import math
 
@@ -29,7 +29,7 @@ def fitted(layer, likelihood, x, y, precision, **settings):
 
 
 class TestLinearRegression:
-    """Here the posterior is Gaussian and the curvature constant: everything is exact."""
+    """The posterior is Gaussian and the curvature constant, so the approximation is exact."""
 
     scale, precision = 0.3, 2.0
 
@@ -45,25 +45,25 @@ class TestLinearRegression:
             phi.T @ phi / self.scale**2 + self.precision * torch.eye(4, dtype=torch.float64)
         )
 
-    def test_variances(self):
+    def test_variances_match_the_exact_posterior(self):
         x, y, layer, likelihood = self.setup()
         predictor = fitted(layer, likelihood, x, y, self.precision)
         phi = with_one(features(5))
         expected = (phi @ self.covariance(x) * phi).sum(-1)
         assert_close(predictor.variances(phi), expected[:, None].expand(5, 2))
 
-    def test_draws(self):
+    def test_draws_have_the_covariance_of_the_exact_posterior(self):
         x, y, layer, likelihood = self.setup()
         predictor = fitted(layer, likelihood, x, y, self.precision)
         generator = torch.Generator().manual_seed(0)
-        drawn = predictor.deviations(40_000, generator)[..., 0]  # (M, 4), of one output
+        drawn = predictor.deviations(40_000, generator)[..., 0]  # (M, 4), for one output
         expected = self.covariance(x)
         found = drawn.T @ drawn / len(drawn)
         error = (expected.diag().outer(expected.diag()) + expected.square()).sqrt() / 200
         assert ((found - expected).abs() < 5 * error).all()
 
-    def test_log_evidence(self):
-        """Equal to the marginal likelihood of a Gaussian, at the posterior's mean."""
+    def test_log_evidence_matches_the_exact_marginal_likelihood(self):
+        """At the posterior mean the approximation is exact."""
         x = features()
         phi, tau, sigma = with_one(x), self.precision, self.scale
         y = torch.randn(40, 1, dtype=torch.float64)
@@ -92,8 +92,8 @@ def dense_hessian(layer, x, y):
 
 
 class TestLogisticRegression:
-    def test_one_example_against_the_dense_hessian(self):
-        """Of one example the Hessian is a Kronecker product: no approximation."""
+    def test_variances_for_one_example_match_the_dense_hessian(self):
+        """For one example the Hessian is a Kronecker product, so KFAC is exact."""
         x, y, layer = features(1), torch.tensor([1]), nn.Linear(3, 4).double()
         predictor = fitted(layer, tacit.Categorical(), x, y, 0.7)
         hessian = dense_hessian(layer, x, y)
@@ -104,8 +104,8 @@ class TestLogisticRegression:
         expected = torch.einsum("bci,ij,bcj->bc", jacobian, covariance, jacobian)
         assert_close(predictor.variances(phi), expected)
 
-    def test_many_examples_of_the_same_probabilities(self):
-        """With equal curvature at every example the product is exact as well."""
+    def test_variances_for_equal_probabilities_match_the_dense_hessian(self):
+        """With the same curvature at every example, KFAC is exact as well."""
         x, y = features(30), torch.arange(30) % 4
         layer = nn.Linear(3, 4).double()
         nn.init.zeros_(layer.weight)
@@ -118,7 +118,7 @@ class TestLogisticRegression:
         expected = torch.einsum("bci,ij,bcj->bc", jacobian, covariance, jacobian)
         assert_close(predictor.variances(phi), expected)
 
-    def test_probit(self):
+    def test_probit_scales_logits_by_their_variance(self):
         x, y, layer = features(), torch.arange(40) % 4, nn.Linear(3, 4).double()
         predictor = fitted(layer, tacit.Categorical(), x, y, 0.5)
         phi = with_one(x)
@@ -126,7 +126,7 @@ class TestLogisticRegression:
         functions = predictor.functions(samples=1, chunk_size=None, generator=None)
         assert_close(functions(x)[0], expected)
 
-    def test_less_prior_precision_is_less_confidence(self):
+    def test_lower_prior_precision_lowers_confidence(self):
         x, y, layer = features(), torch.arange(40) % 4, nn.Linear(3, 4).double()
         predictor = fitted(layer, tacit.Categorical(), x, y, 1.0)
         entropies = []
@@ -149,7 +149,7 @@ def test_three_thousand_classes_fit_in_memory():
 
 
 def test_samples_agree_with_probit():
-    """Of one logit, whose integral probit approximates well: mean probabilities are close."""
+    """For one logit the probit approximation is accurate."""
     x = features(200)
     y = (torch.arange(200) % 2).double()[:, None]
     layer = nn.Linear(3, 1).double()
@@ -162,7 +162,7 @@ def test_samples_agree_with_probit():
     assert (a - b).abs().max() < 0.01
 
 
-def test_bad_input():
+def test_bad_input_is_refused():
     with pytest.raises(ValueError, match="expected tune 'grid' or 'marglik'"):
         tacit.methods.Laplace("guess")
     with pytest.raises(ValueError, match="the network has no linear layer"):

@@ -19,7 +19,7 @@ X = torch.randn(5, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_weights_of_zero_are_dropped_inputs(groups):
+def test_zero_weights_stand_for_dropped_inputs(groups):
     predictor = Dropped(net(groups), tacit.Categorical(), 0.5)
     weights = predictor.draw(torch.Generator().manual_seed(1))
     layer = predictor.net[2]
@@ -28,14 +28,14 @@ def test_weights_of_zero_are_dropped_inputs(groups):
     for i in range(6):
         group = i // (6 // groups)
         channels = slice(group * 4 // groups, (group + 1) * 4 // groups)
-        assert torch.equal(kept[i], kept[group * (6 // groups)])  # the same for all outputs
+        assert torch.equal(kept[i], kept[group * (6 // groups)])  # the same mask for all outputs
         masked = inputs[:, channels] * kept[i][:, None, None] / 0.5
         expected = nn.functional.conv2d(masked, layer.weight[i : i + 1], layer.bias[i : i + 1])
         found = nn.functional.conv2d(inputs, weights["2.weight"], layer.bias, groups=groups)
         assert_close(found[:, i : i + 1], expected)
 
 
-def test_the_mean_over_functions_of_a_linear_layer_is_the_network():
+def test_the_mean_over_functions_of_a_linear_network_is_the_network():
     plain = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)).double()
     predictor = Dropped(plain, tacit.Categorical(), 0.2)
     x = torch.randn(6, 3, dtype=torch.float64)
@@ -44,7 +44,7 @@ def test_the_mean_over_functions_of_a_linear_layer_is_the_network():
     assert ((functions.mean(0) - plain(x)).abs() < 5 * error).all()
 
 
-def test_training_drops_for_each_example_and_leaves_no_hooks():
+def test_training_masks_each_example_and_leaves_no_hooks():
     predictor = Dropped(net(), tacit.Categorical(), 0.5)
     same = X[:1].expand(5, -1, -1, -1)
     predictor.net.train()
@@ -57,13 +57,13 @@ def test_training_drops_for_each_example_and_leaves_no_hooks():
     assert torch.equal(predictor.net(same), predictor.net(same))
 
 
-def test_attention_is_left_alone():
+def test_layers_within_attention_are_excluded():
     layers = inner_layers(nn.TransformerEncoderLayer(8, 2, 16))
     assert list(layers) == ["linear2"]
 
 
-def test_what_cant_be():
-    with pytest.raises(ValueError, match="MCDropout\\(rate\\): expected between 0 and 1"):
+def test_bad_rates_and_single_layers_are_refused():
+    with pytest.raises(ValueError, match="MCDropout\\(rate\\): expected a number between 0 and 1"):
         MCDropout(1.0)
     with pytest.raises(ValueError, match="no inner layer"):
         inner_layers(nn.Linear(2, 3))

@@ -22,8 +22,8 @@ def draws(path, count, seed=0):
     return torch.stack([torch.cat([w[name].flatten() for name in names]) for w in found])
 
 
-def test_covariance():
-    """Half of the diagonal plus half of D D^T / (K - 1), over all tensors together."""
+def test_draws_have_the_covariance_of_the_paper():
+    """Half the diagonal plus half of D^T D / (K - 1), jointly over all tensors."""
     torch.manual_seed(0)
     deviations = torch.randn(4, 8, dtype=torch.float64)
     variance = torch.rand(8, dtype=torch.float64)
@@ -38,7 +38,7 @@ def test_covariance():
     assert (found[:6, 6:].abs() > 10 * error[:6, 6:]).any()
 
 
-def test_a_vector_and_back():
+def test_flattening_and_naming_are_inverse():
     net = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     net[0].bias.requires_grad_(False)
     weights = named(net, flat(net))
@@ -47,7 +47,7 @@ def test_a_vector_and_back():
         assert_close(tensor, net.get_parameter(name).detach())
 
 
-def test_batch_norm_statistics_are_those_of_the_draw(tmp_path):
+def test_every_draw_has_its_own_batch_norm_statistics(tmp_path):
     torch.manual_seed(0)
     x, y = 3 + 2 * torch.randn(120, 4), torch.arange(120) % 2
 
@@ -55,7 +55,10 @@ def test_batch_norm_statistics_are_those_of_the_draw(tmp_path):
         return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 2))
 
     predictor = SWAG(samples=3).fit(net, (x, y), epochs=6, lr=0.1, batch_size=120, progress=False)
-    for kept in predictor._kept:
+    stored = predictor.tensors()
+    for i in range(3):
+        start = f"kept.{i}."
+        kept = {n.removeprefix(start): t for n, t in stored.items() if n.startswith(start)}
         inside = nn.functional.linear(x, kept["0.weight"], kept["0.bias"])
         assert_close(kept["1.running_mean"], inside.mean(0), atol=1e-4, rtol=1e-4)
         assert_close(kept["1.running_var"], inside.var(0), atol=1e-4, rtol=1e-3)
@@ -63,11 +66,11 @@ def test_batch_norm_statistics_are_those_of_the_draw(tmp_path):
     loaded = tacit.methods.load(tacit.methods.save(predictor, tmp_path / "p.safetensors"), net)
     before, after = (tacit.predict(p, x, samples=3).logits for p in (predictor, loaded))
     assert torch.equal(before, after)
-    with pytest.raises(ValueError, match=r"3 functions were drawn .* SWAG\(samples=4\)"):
+    with pytest.raises(ValueError, match=r"samples: expected at most 3, .* SWAG\(samples=4\)"):
         tacit.predict(predictor, x, samples=4)
 
 
-def test_only_the_second_half_counts():
+def test_only_the_second_half_of_training_counts():
     x, y = torch.randn(40, 2), torch.arange(40) % 2
     seen = []
     predictor = SWAG(rank=3).fit(

@@ -83,3 +83,9 @@ def test_brier_and_auroc_agree_with_scikit_learn():
 def test_auroc_of_no_scores():
     with pytest.raises(ValueError, match="auroc: expected two non-empty vectors of scores"):
         metrics.auroc(torch.zeros(0), torch.ones(3))
+
+
+@pytest.mark.parametrize("wrong", [1.5, -0.1])
+def test_confidences_that_are_no_probabilities_are_refused(wrong):
+    with pytest.raises(ValueError, match="confidence: expected values from 0 to 1"):
+        metrics.reliability(torch.tensor([0.5, wrong]), torch.tensor([True, False]))

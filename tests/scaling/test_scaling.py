@@ -27,28 +27,28 @@ class TestInitialize:
         assert not plain[3].bias.any()
         assert torch.equal(plain[1].weight, torch.ones(256))
 
-    def test_only_some_layers(self):
+    def test_only_restricts_the_layers(self):
         plain = net()
         before = copy.deepcopy(plain.state_dict())
         tacit.initialize(plain, only=["3", "5.weight"])
         changed = {k for k, v in plain.state_dict().items() if not torch.equal(before[k], v)}
         assert changed == {"3.weight", "3.bias", "5.weight"}
-        with pytest.raises(ValueError, match="only: no parameter matches 'head'. There are: 0.w"):
+        with pytest.raises(ValueError, match="only: no parameter matches 'head'. Parameters: 0.w"):
             tacit.initialize(plain, only=["head"])
 
-    def test_a_generator_reproduces(self):
+    def test_a_generator_makes_it_reproducible(self):
         first, second = net(), net()
         for plain in (first, second):
             tacit.initialize(plain, generator=torch.Generator().manual_seed(0))
         assert all(
-            torch.equal(a, b) for a, b in zip(first[0].weight, second[0].weight, strict=True)
+            torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True)
         )
 
     def test_a_variational_model_is_refused(self):
         with pytest.raises(TypeError, match="initialize: expected a plain network"):
             tacit.initialize(tacit.variational(net()))
 
-    def test_variational_draws_factors_and_keeps_means(self):
+    def test_variational_keeps_the_means(self):
         plain = net()
         before = copy.deepcopy(plain.state_dict())
         tacit.variational(plain, parametrization=tacit.MaximalUpdate())
@@ -65,14 +65,14 @@ class TestParamGroups:
         where = {"3": LowRank(3), "5": Kronecker(2, 2), "1": LowRank(2)}
         return tacit.variational(net(), where, parametrization=parametrization), {}
 
-    def test_every_parameter_once_in_named_groups(self, optimizer, variational):
+    def test_every_parameter_is_in_exactly_one_named_group(self, optimizer, variational):
         model, kwargs = self.make(variational)
         groups = tacit.param_groups(model, 0.1, optimizer.lower(), **kwargs)
         ids = [id(parameter) for group in groups for parameter in group["params"]]
         assert sorted(ids) == sorted(map(id, model.parameters()))
         assert len({group["name"] for group in groups}) == len(groups)
 
-    def test_schedules_keep_ratios_and_norm_layers_train(self, optimizer, variational):
+    def test_schedules_keep_ratios_and_every_parameter_trains(self, optimizer, variational):
         model, kwargs = self.make(variational)
         groups = tacit.param_groups(model, 1e-3, optimizer.lower(), **kwargs)
         before = copy.deepcopy(model.state_dict())
@@ -92,12 +92,12 @@ class TestParamGroups:
         still = [n for n, v in model.named_parameters() if torch.equal(before[n], v)]
         assert still == []
 
-    def test_state_can_be_saved_and_loaded(self, optimizer, variational):
+    def test_optimizer_state_can_be_saved_and_loaded(self, optimizer, variational):
         model, kwargs = self.make(variational)
         constructor = getattr(torch.optim, optimizer)
         first, second = (
-            constructor(tacit.param_groups(model, 0.1, optimizer.lower(), **kwargs))
-            for _ in range(2)
+            constructor(tacit.param_groups(model, lr, optimizer.lower(), **kwargs))
+            for lr in (0.1, 0.2)
         )
         model(torch.randn(8, 4)).sum().backward()
         first.step()
@@ -105,9 +105,7 @@ class TestParamGroups:
         assert [g["lr"] for g in second.param_groups] == [g["lr"] for g in first.param_groups]
         assert [g["name"] for g in second.param_groups] == [g["name"] for g in first.param_groups]
 
-    def test_weight_decay_takes_the_same_from_every_mean_and_nothing_from_factors(
-        self, optimizer, variational
-    ):
+    def test_weight_decay_shrinks_all_means_equally_and_no_factors(self, optimizer, variational):
         model, kwargs = self.make(variational)
         groups = tacit.param_groups(model, 0.1, optimizer.lower(), weight_decay=1e-3, **kwargs)
         for group in groups:
@@ -115,19 +113,19 @@ class TestParamGroups:
             assert group["lr"] * group["weight_decay"] == pytest.approx(expected)
 
 
-def test_a_model_has_its_own_parametrization():
+def test_a_second_parametrization_of_a_model_is_refused():
     with pytest.raises(ValueError, match="a variational model has its own parametrization"):
         tacit.param_groups(tacit.variational(net()), 0.1, parametrization=tacit.Standard())
 
 
 @pytest.mark.parametrize("weight_decay", [-1.0, float("nan")])
-def test_weight_decay_below_zero(weight_decay):
+def test_negative_or_nan_weight_decay_is_refused(weight_decay):
     with pytest.raises(ValueError, match="weight_decay: expected a number above 0"):
         tacit.param_groups(net(), 0.1, weight_decay=weight_decay)
 
 
 class TestDescribe:
-    def test_a_plain_network(self, capsys):
+    def test_rows_and_table_of_a_plain_network(self, capsys):
         rows = tacit.describe(net(), tacit.MaximalUpdate())
         by_name = {row.name: row for row in rows}
         assert list(by_name) == [name for name, _ in net().named_parameters()]
@@ -137,7 +135,7 @@ class TestDescribe:
         printed = capsys.readouterr().out
         assert all(word in printed for word in ("5.weight", "output", "fan in", "lr SGD"))
 
-    def test_a_variational_model(self, capsys):
+    def test_rows_of_a_variational_model(self, capsys):
         where = {"3": LowRank(4), "5": Kronecker(2, 2, scale=0.5)}
         model = tacit.variational(net(), where)
         rows = {row.name: row for row in tacit.describe(model)}
@@ -150,14 +148,14 @@ class TestDescribe:
         for name, parameter in model.named_parameters():
             assert rows[name].shape == tuple(parameter.shape)
 
-    def test_one_layer_and_tied_layers(self):
+    def test_single_layers_and_tied_layers_are_described(self):
         assert len(tacit.describe(tacit.variational(nn.Linear(3, 2)))) == 4
         names = [
             row.name for row in tacit.describe(tacit.variational(Tied(), {"head": LowRank(2)}))
         ]
         assert "factors.head.weight" in names
 
-    def test_measured_standard_deviations(self):
+    def test_standard_deviations_match_the_measured_ones(self):
         model = tacit.variational(
             mlp(50, 60, 70, 5), {"*": LowRank(6)}, parametrization=tacit.MaximalUpdate()
         )

@@ -15,7 +15,7 @@ class Frozen:
     inner: list
 
 
-def test_every_kind_of_container_is_entered_and_rebuilt():
+def test_every_kind_of_container_is_traversed_and_rebuilt():
     one, two, three, four = (torch.tensor(float(i)) for i in range(1, 5))
     tree = {"a": [one, Pair(two, None)], "b": Frozen(three, "kept", [four, "also kept"])}
     assert [float(t) for t in tensors_in(tree)] == [1, 2, 3, 4]
@@ -35,5 +35,5 @@ def test_with_tensors_keeps_the_order():
     assert float(swapped[1]["x"]) == 0
 
 
-def test_a_class_is_not_an_instance():
+def test_classes_and_plain_values_hold_no_tensors():
     assert tensors_in([Frozen, int, "text", 3]) == []

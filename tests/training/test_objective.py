@@ -27,7 +27,7 @@ def test_the_expected_loss_is_the_loss(model):
 
 
 @pytest.mark.parametrize("N", [1, 50])
-def test_elbo_divides_kl_by_the_size_of_the_data(model, N):
+def test_elbo_divides_kl_by_the_number_of_examples(model, N):
     prior, loss = moved(model)
     expected = loss + kl(model, prior)[""] / N
     assert tacit.ELBO(prior)(loss, model, data_size=N).item() == pytest.approx(expected.item())
@@ -36,14 +36,14 @@ def test_elbo_divides_kl_by_the_size_of_the_data(model, N):
 
 
 @pytest.mark.parametrize("N", [1, 50])
-def test_gvi_divides_its_strength_by_the_size_of_the_data(model, N):
+def test_gvi_divides_its_strength_by_the_number_of_examples(model, N):
     prior, loss = moved(model)
     expected = loss + 3.0 / N * squared_wasserstein(model, prior)[""]
     found = tacit.GVI(prior, strength=3.0)(loss, model, data_size=N)
     assert found.item() == pytest.approx(expected.item())
 
 
-def test_one_switch_in_a_loop(model):
+def test_objectives_are_interchangeable_in_a_loop(model):
     prior = model.prior()
     for objective in (tacit.ExpectedLoss(), tacit.ELBO(prior), tacit.GVI(prior, strength=1.0)):
         optimizer = torch.optim.SGD(model.param_groups(lr=0.01))
@@ -67,18 +67,18 @@ def test_one_switch_in_a_loop(model):
         (lambda prior: tacit.GVI(prior, strength=0), r"GVI\(strength\): expected a number above"),
     ],
 )
-def test_bad_settings(model, make, match):
+def test_bad_settings_raise_errors(model, make, match):
     with pytest.raises((ValueError, TypeError), match=match):
         make(model.prior())
 
 
-def test_an_elbo_that_would_be_infinite_is_refused_when_it_is_made():
+def test_an_infinite_elbo_raises_an_error_on_construction():
     model = tacit.variational(nn.Linear(3, 2), {"": tacit.LowRank(2)})
     with pytest.raises(ValueError, match="KL: infinite, because the covariance of LowRank"):
         tacit.ELBO(model.prior())
 
 
-def test_a_strong_penalty_keeps_the_model_at_the_prior():
+def test_a_strong_penalty_keeps_the_model_close_to_the_prior():
     moved = {}
     for strength in (1e-3, 100.0):
         torch.manual_seed(0)
@@ -95,7 +95,7 @@ def test_a_strong_penalty_keeps_the_model_at_the_prior():
     assert moved[100.0] < 0.1 * moved[1e-3]
 
 
-def test_bad_data_size(model):
+def test_a_bad_data_size_raises_an_error(model):
     for objective in (tacit.ELBO(model.prior()), tacit.GVI(model.prior(), strength=1.0)):
         with pytest.raises(ValueError, match="data_size: expected an integer of at least 1"):
             objective(model(X).mean(), model, data_size=0)

@@ -1,4 +1,4 @@
-"""Training in processes of its own: killed at random moments, and spread over two of them."""
+"""Training in separate processes: killed at random moments, and distributed over two."""
 
 import contextlib
 import os
@@ -43,7 +43,7 @@ def finish(processes, *arguments):
 
 
 def descendants(pid):
-    """Return a process and all that it started, wherever they have put themselves."""
+    """Return the ids of a process and of all its descendants, in whatever process group."""
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -56,14 +56,14 @@ def descendants(pid):
 
 
 def kill_after(seconds, processes, *arguments):
-    """Start a run and kill all its processes at a moment; return whether it was still running."""
+    """Start a run and kill all its processes after a while; return whether it was still running."""
     process = subprocess.Popen(
         command(processes, *arguments),
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )
-    process.stdout.readline()  # it has begun
+    process.stdout.readline()  # training begins
     time.sleep(seconds)
     running = process.poll() is None
     for pid in descendants(process.pid):
@@ -80,7 +80,7 @@ def load(path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("processes", "kills"), [(1, 5), (2, 2)])
-def test_a_killed_run_goes_on_with_the_same_bits(processes, kills, tmp_path):
+def test_a_killed_run_resumes_with_the_same_bits(processes, kills, tmp_path):
     epochs, delay = 12, 0.005 * processes
     finish(processes, "-", tmp_path / "whole.pt", epochs, "variational", 0)
     chance, killed = random.Random(processes), 0
@@ -95,10 +95,10 @@ def test_a_killed_run_goes_on_with_the_same_bits(processes, kills, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes_are_one(tmp_path):
-    """Without random weights: the gradient is the mean over the whole batch either way."""
+def test_two_processes_give_the_result_of_one(tmp_path):
+    """Without random weights, the gradient is the mean over the whole batch in both cases."""
     for processes in (1, 2):
-        # 64 examples in batches of 15: batches and the last one can't be halved.
+        # 64 examples in batches of 15: neither full batches nor the last are divisible by two.
         finish(processes, "-", tmp_path / f"{processes}.pt", 3, "plain", 0, 15)
     one, two = (load(tmp_path / f"{processes}.pt") for processes in (1, 2))
     for name, tensor in one.items():
@@ -106,7 +106,7 @@ def test_two_processes_are_one(tmp_path):
 
 
 def finish_on_two_machines(folder, out, epochs):
-    """Run one launcher for each machine; the disk of the second has no checkpoint."""
+    """Run one launcher per machine; the second machine has no checkpoint on its disk."""
     port, started = free_port(), []
     for rank in (0, 1):
         where = "-" if folder is None else folder / f"machine-{rank}"
@@ -128,7 +128,7 @@ def finish_on_two_machines(folder, out, epochs):
 
 
 @pytest.mark.slow
-def test_two_machines_that_share_no_disk(tmp_path):
+def test_two_machines_without_a_shared_disk_resume_with_the_same_bits(tmp_path):
     finish_on_two_machines(None, tmp_path / "whole", 4)
     for epochs in (2, 4):
         finish_on_two_machines(tmp_path, tmp_path / "parts", epochs)

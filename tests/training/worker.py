@@ -1,4 +1,4 @@
-"""A small training run in a process of its own: FOLDER OUT EPOCHS KIND DELAY BATCH_SIZE."""
+"""A small training run in its own process. Usage: FOLDER OUT EPOCHS KIND [DELAY] [BATCH_SIZE]."""
 
 import sys
 import time
@@ -11,7 +11,7 @@ import tacit
 
 
 class Slow(torch.utils.data.Dataset):
-    """Takes its time, so that there are moments to be killed in."""
+    """A dataset with a delay per example, so that a run can be killed at different moments."""
 
     def __init__(self, delay):
         generator = torch.Generator().manual_seed(0)
@@ -34,7 +34,7 @@ def main(folder, out, epochs, kind, delay="0", batch_size="16"):
     model = net
     if kind == "variational":
         model = tacit.variational(net, {"2": tacit.LowRank(4)}, likelihood=likelihood)
-    print("begins", flush=True)  # noqa: T201 - the test waits for it
+    print("begins", flush=True)  # noqa: T201 - the test waits for this line
     tacit.fit(
         model,
         Slow(float(delay)),

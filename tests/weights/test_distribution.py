@@ -6,7 +6,7 @@ from torch.testing import assert_close
 import tacit
 
 
-def test_a_view_of_what_is_trained():
+def test_a_distribution_holds_the_trained_tensors_themselves():
     model = tacit.variational(nn.Linear(3, 2), {"": tacit.LowRank(2)})
     distribution = model.distributions[""]
     assert distribution.mean["weight"] is model.module.weight
@@ -14,7 +14,7 @@ def test_a_view_of_what_is_trained():
     assert distribution.shapes == {"weight": (2, 3), "bias": (2,)}
 
 
-def test_dense_forms():
+def test_dense_mean_covariance_and_trace_agree_with_the_factors():
     model = tacit.variational(nn.Linear(3, 2).double(), {"": tacit.LowRank(2)})
     distribution = model.distributions[""]
     mean = torch.cat([model.module.weight.flatten(), model.module.bias])
@@ -36,7 +36,7 @@ def test_weights_are_mean_plus_factor_times_noise():
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_sampled_convolutions_keep_the_memory_format(channels):
+def test_sampled_convolutions_have_the_memory_format_of_their_mean(channels):
     layer = nn.Conv2d(channels, 4, 3)
     layer.weight.data = layer.weight.data.to(memory_format=torch.channels_last)
     model = tacit.variational(layer, {"": tacit.LowRank(2)})

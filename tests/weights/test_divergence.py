@@ -39,7 +39,7 @@ def normal(distribution):
 
 
 @pytest.mark.parametrize("name", STRUCTURES)
-def test_wasserstein_is_the_theory_s(name):
+def test_the_wasserstein_distance_agrees_with_the_reference_in_theory(name):
     model = make_model(STRUCTURES[name])
     prior = model.prior()
     assert squared_wasserstein(model, prior)["0"].item() == pytest.approx(0, abs=1e-10)
@@ -53,7 +53,7 @@ def test_wasserstein_is_the_theory_s(name):
 
 
 @pytest.mark.parametrize("name", FINITE)
-def test_kl_is_the_theory_s(name):
+def test_the_kl_divergence_agrees_with_the_reference_in_theory(name):
     model = make_model(STRUCTURES[name])
     prior = model.prior()
     assert kl(model, prior)["0"].item() == pytest.approx(0, abs=1e-8)
@@ -63,7 +63,7 @@ def test_kl_is_the_theory_s(name):
 
 
 @pytest.mark.parametrize("name", ["low rank", "kronecker"])
-def test_infinite_kl_is_refused_with_the_reason(name):
+def test_an_infinite_kl_divergence_is_refused_with_the_reason(name):
     model = make_model(STRUCTURES[name])
     with pytest.raises(ValueError, match="KL: infinite, because the covariance of .* is singular"):
         kl(model, model.prior())
@@ -89,12 +89,12 @@ def test_a_prior_without_variance_is_refused(name):
         for factor in model.factors.parameters():
             factor.zero_()
     prior = model.prior()
-    with pytest.raises(ValueError, match="KL: infinite or too large"):
+    with pytest.raises(ValueError, match="KL: infinite, or too large"):
         kl(make_model(STRUCTURES[name]), prior)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_gradients_in_the_model_s_precision(dtype):
+def test_divergences_are_computed_in_the_dtype_of_the_model(dtype):
     model = make_model(tacit.LowRankPlusDiagonal(2)).to(dtype)
     prior = model.prior()
     move(model)
@@ -107,7 +107,7 @@ def test_gradients_in_the_model_s_precision(dtype):
         assert all(g.isfinite().all() and g.abs().sum() > 0 for g in gradients)
 
 
-def test_layers_are_apart_and_add_up():
+def test_each_layer_has_its_own_divergence():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)).double()
     model = tacit.variational(net, {"*": tacit.Diagonal()})
@@ -120,7 +120,7 @@ def test_layers_are_apart_and_add_up():
 
 
 class TestPrior:
-    def test_is_frozen(self):
+    def test_a_prior_stays_frozen_while_the_model_is_trained(self):
         model = make_model(tacit.LowRank(2))
         prior = model.prior()
         before = {n: t.clone() for n, t in prior.distributions["0"].factors.items()}
@@ -129,7 +129,7 @@ class TestPrior:
         for name, tensor in prior.distributions["0"].factors.items():
             assert_close(tensor, before[name], rtol=0, atol=0)
 
-    def test_its_memory_is_freed_with_it(self):
+    def test_its_memory_is_freed_with_the_objective(self):
         model = make_model(tacit.LowRank(2))
         objective = tacit.GVI(model.prior(), strength=1.0)
         tensor = weakref.ref(objective.prior.distributions["0"].factors["weight"])
@@ -138,24 +138,26 @@ class TestPrior:
         gc.collect()
         assert tensor() is None
 
-    def test_follows_a_model_that_was_moved(self):
+    def test_it_follows_a_model_to_another_dtype(self):
         model = make_model(tacit.LowRank(2))
         prior = model.prior()
         model.float()
         assert squared_wasserstein(model, prior)["0"].dtype == torch.float32
 
-    def test_of_another_model(self):
+    def test_the_prior_of_another_model_is_refused(self):
         model = make_model(tacit.LowRank(2))
         other = tacit.variational(nn.Linear(4, 3), {"": tacit.LowRank(2)})
-        with pytest.raises(ValueError, match="take the prior of this model"):
+        with pytest.raises(
+            ValueError, match=r"expected the layers \['0'\], received \[''\]; use the prior"
+        ):
             kl(model, other.prior())
-        with pytest.raises(ValueError, match="layer '0' is not that of this model"):
+        with pytest.raises(ValueError, match="layer '0' differs from the model's"):
             squared_wasserstein(model, make_model(tacit.LowRank(1)).prior())
         with pytest.raises(TypeError, match=r"expected model.prior\(\), received Variational"):
             squared_wasserstein(model, model)
 
-    def test_other_noise_has_no_closed_form(self):
+    def test_divergences_need_gaussian_noise(self):
         model = make_model(tacit.Diagonal(), noise=tacit.noise.Laplace())
         for divergence in (kl, squared_wasserstein):
-            with pytest.raises(ValueError, match="closed form for Gaussian noise only"):
+            with pytest.raises(ValueError, match="closed form only for Gaussian noise"):
                 divergence(model, model.prior())

@@ -8,7 +8,7 @@ FAMILIES = [noise.Gaussian(), noise.Laplace(), noise.StudentT(12.0), noise.Stude
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=str)
-def test_mean_zero_variance_one(family):
+def test_noise_has_mean_zero_and_variance_one(family):
     n = 400_000
     like = torch.zeros(1, dtype=torch.float64)
     z = family.sample((n,), like=like, generator=torch.Generator().manual_seed(3))
@@ -22,14 +22,14 @@ def test_mean_zero_variance_one(family):
     [(noise.Gaussian(), 3.0), (noise.Laplace(), 6.0), (noise.StudentT(12.0), 3 + 6 / 8)],
     ids=str,
 )
-def test_fourth_moment_tells_the_family(family, kurtosis):
+def test_the_fourth_moment_is_that_of_the_family(family, kurtosis):
     n = 1_000_000
     like = torch.zeros(1, dtype=torch.float64)
     fourth = family.sample((n,), like=like, generator=torch.Generator().manual_seed(3)) ** 4
     assert (fourth.mean() - kurtosis).abs() < 5 * fourth.std() / n**0.5
 
 
-def test_student_t_has_its_distribution_function():
+def test_student_t_samples_follow_its_distribution_function():
     # For df = 4 the distribution function is known: F(t) = 1/2 + s (3 - s^2) / 4 with
     # s = t / sqrt(4 + t^2), an integral of (1 + t^2/4)^(-5/2).
     n = 200_000
@@ -45,7 +45,7 @@ def test_student_t_has_its_distribution_function():
 
 @pytest.mark.parametrize("family", FAMILIES, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_shape_dtype_and_generator(family, dtype):
+def test_samples_have_the_given_shape_and_dtype_and_follow_the_generator(family, dtype):
     like = torch.zeros(1, dtype=dtype)
     first, second, other = (
         family.sample((3, 2), like=like, generator=torch.Generator().manual_seed(seed))
@@ -59,7 +59,7 @@ def test_shape_dtype_and_generator(family, dtype):
 
 
 @pytest.mark.parametrize("df", [2, 1.5, -1, float("nan"), float("inf")])
-def test_student_t_without_variance_is_refused(df):
+def test_student_t_without_finite_variance_is_refused(df):
     with pytest.raises(ValueError, match=r"StudentT\(df\): expected a number above 2"):
         noise.StudentT(df)
 

@@ -25,7 +25,7 @@ def net():
     )
 
 
-def test_default_is_low_rank_in_every_layer():
+def test_the_default_is_low_rank_in_every_layer():
     names = ["0", "3"]
     assert chosen(mlp(8, 8, 8), None) == dict.fromkeys(names, LowRank(3, 0.25))
     assert chosen(mlp(8, 8, 8), None, rank=5) == dict.fromkeys(names, LowRank(5, 0.25))
@@ -38,29 +38,29 @@ def test_first_and_last_is_the_papers_recipe():
     assert chosen(net(), tacit.first_and_last) == {"conv": LowRank(10), "fc": LowRank(20)}
 
 
-def test_recipes_take_the_smaller_of_rank_and_parameters():
+def test_recipes_limit_the_rank_to_the_number_of_parameters():
     assert chosen(mlp(2, 2, 1), tacit.first_and_last) == {"0": LowRank(6), "3": LowRank(3)}
     assert chosen(nn.Linear(3, 1), tacit.first_and_last) == {"": LowRank(4)}
     assert chosen(nn.Linear(3, 1), None) == {"": LowRank(3, 0.25)}
 
 
-def test_a_function_chooses():
+def test_a_function_can_choose_the_layers():
     def last(module):
         return {"fc": FullRank()}
 
     assert chosen(net(), last) == {"fc": FullRank()}
-    with pytest.raises(ValueError, match="rank= goes with a list of names"):
+    with pytest.raises(ValueError, match="rank= applies only to a list of names"):
         chosen(net(), last, rank=3)
 
 
-def test_default_leaves_embeddings_and_norms_out():
+def test_the_default_leaves_out_embeddings_and_norm_layers():
     module = nn.Sequential(nn.Embedding(50, 8), nn.Linear(8, 8), nn.Linear(8, 4), nn.LayerNorm(4))
     assert list(chosen(module, None)) == ["1", "2"]
     assert list(chosen(Bare(), None)) == ["linear"]
-    assert list(chosen(nn.BatchNorm1d(4), None)) == [""]  # nothing else to choose
+    assert list(chosen(nn.BatchNorm1d(4), None)) == [""]  # it has no other layer
 
 
-def test_names_globs_and_lists():
+def test_layers_are_selected_by_names_globs_and_lists():
     assert chosen(net(), {"fc": LowRank(4)}) == {"fc": LowRank(4)}
     assert list(chosen(net(), {"block.*": LowRank(2)})) == ["block.0", "block.2"]
     assert list(chosen(net(), {"*": LowRank(2)})) == ["conv", "norm", "block.0", "block.2", "fc"]
@@ -69,12 +69,12 @@ def test_names_globs_and_lists():
     assert chosen(net(), "fc", rank=3) == {"fc": LowRank(3)}
 
 
-def test_the_order_is_the_modules():
+def test_layers_are_in_the_order_of_the_module():
     where = {"fc": LowRank(1), "block.*": LowRank(2), "conv": LowRank(3)}
     assert list(chosen(net(), where)) == ["conv", "block.0", "block.2", "fc"]
 
 
-def test_a_name_goes_before_a_glob():
+def test_names_take_precedence_over_globs():
     assert chosen(net(), {"*": LowRank(2), "fc": LowRank(4)})["fc"] == LowRank(4)
     layers = select_layers(net(), {"f*": LowRank(2), "fc.weight": LowRank(4)})
     assert {layer.label: list(layer.shapes) for layer in layers} == {
@@ -83,7 +83,7 @@ def test_a_name_goes_before_a_glob():
     }
 
 
-def test_parameters_can_be_named():
+def test_single_parameters_can_be_selected():
     layers = select_layers(net(), {"fc.bias": LowRank(2)})
     assert [(layer.label, list(layer.shapes)) for layer in layers] == [("fc.bias", ["bias"])]
     layers = select_layers(Bare(), {"token": LowRank(2), "gain": tacit.Diagonal()})
@@ -92,7 +92,7 @@ def test_parameters_can_be_named():
     assert labels == ["conv.weight", "norm.weight", "block.0.weight", "block.2.weight", "fc.weight"]
 
 
-def test_weight_and_bias_can_have_distributions_of_their_own():
+def test_weight_and_bias_can_have_separate_distributions():
     where = {"fc.weight": tacit.Kronecker(2, 2), "fc.bias": tacit.Diagonal()}
     model = tacit.variational(net(), where)
     assert set(model.distributions) == {"fc.weight", "fc.bias"}
@@ -103,13 +103,13 @@ def test_weight_and_bias_can_have_distributions_of_their_own():
     }
 
 
-def test_what_a_name_leaves_over_has_a_label_of_its_own():
+def test_parameters_left_to_a_glob_have_their_own_label():
     where = {"fc.weight": LowRank(2), "fc.*": LowRank(3)}
     assert chosen(net(), where) == {"fc.weight": LowRank(2), "fc.bias": LowRank(3)}
     assert set(tacit.variational(net(), where).sample()) == {"fc.weight", "fc.bias"}
 
 
-def test_default_finds_parametrized_layers():
+def test_the_default_finds_parametrized_layers():
     norm = nn.utils.parametrizations.weight_norm
     module = nn.Sequential(norm(nn.Linear(4, 4)), nn.Linear(4, 4), norm(nn.Linear(4, 2)))
     expected = ["0.parametrizations.weight", "2.parametrizations.weight"]
@@ -118,17 +118,17 @@ def test_default_finds_parametrized_layers():
     assert tacit.variational(module)(torch.randn(3, 4), samples=2).shape == (2, 3, 2)
 
 
-def test_default_leaves_out_what_is_tied_to_an_embedding():
+def test_the_default_leaves_out_parameters_tied_to_an_embedding():
     assert list(chosen(Tied(), None)) == ["body"]
 
 
 @pytest.mark.parametrize("where", [{}, []])
-def test_choosing_nothing_is_refused(where):
+def test_an_empty_selection_is_refused(where):
     with pytest.raises(ValueError, match="where: no layer is named. Layers with parameters: conv"):
         tacit.variational(net(), where)
 
 
-def test_a_tied_parameter_has_one_distribution_whichever_name_is_used():
+def test_a_tied_parameter_has_one_distribution_under_either_name():
     assert list(select_layers(Tied(), {"head": LowRank(2)})[0].shapes) == ["weight", "bias"]
     by_glob = {l.label: list(l.shapes) for l in select_layers(Tied(), {"*e*d*": LowRank(2)})}  # noqa: E741
     assert by_glob == {"embedding": ["weight"], "head": ["bias"]}
@@ -138,7 +138,7 @@ def test_a_tied_parameter_has_one_distribution_whichever_name_is_used():
         select_layers(Tied(), {"embedding": LowRank(2), "head": LowRank(3)})
 
 
-def test_a_module_used_twice_can_be_named_by_either_name():
+def test_a_shared_layer_can_be_selected_by_either_name():
     shared = nn.Linear(3, 3)
     module = nn.ModuleDict({"a": shared, "b": shared})
     assert list(chosen(module, {"b": LowRank(2)})) == ["b"]
@@ -167,36 +167,36 @@ def test_a_module_used_twice_can_be_named_by_either_name():
         ({"": LowRank(1)}, "'' has no parameters of its own"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_the_layers_there_are(where, message):
+def test_selections_that_fail_are_refused_with_the_reason(where, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         tacit.variational(net(), where)
 
 
-def test_a_long_list_of_layers_is_cut():
+def test_a_long_list_of_layers_is_truncated():
     module = nn.Sequential(*(nn.Linear(1, 1) for _ in range(100)))
     with pytest.raises(ValueError, match="58, 59, and 40 more"):
         select_layers(module, ["nothing"])
 
 
 @pytest.mark.parametrize("where", [{"fc": 10}, {"fc": "LowRank"}, {"fc": LowRank}])
-def test_not_a_covariance(where):
+def test_values_that_are_not_covariances_are_refused(where):
     with pytest.raises(TypeError, match=r"where\['fc'\]: expected a covariance"):
         tacit.variational(net(), where)
 
 
-def test_not_a_name():
+def test_keys_that_are_not_names_are_refused():
     with pytest.raises(TypeError, match="where: expected the name of a layer, received 0"):
         tacit.variational(net(), {0: LowRank(3)})
 
 
 @pytest.mark.parametrize("where", [3, [1, 2], LowRank(3)])
-def test_not_a_choice(where):
-    with pytest.raises(TypeError, match="where: expected a dict from layers' names"):
+def test_selections_of_another_type_are_refused(where):
+    with pytest.raises(TypeError, match="where: expected a dict from layer names"):
         tacit.variational(net(), where)
 
 
-def test_rank_beside_a_dict_is_refused():
-    with pytest.raises(ValueError, match="rank= goes with a list"):
+def test_rank_with_a_dict_is_refused():
+    with pytest.raises(ValueError, match="rank= applies only to a list"):
         tacit.variational(net(), {"fc": LowRank(3)}, rank=4)
 
 
@@ -206,14 +206,14 @@ def test_a_module_without_parameters_is_refused():
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.complex64])
-def test_parameters_that_are_not_real_numbers_are_refused(dtype):
+def test_parameters_that_are_not_real_floating_point_are_refused(dtype):
     module = nn.Module()
     module.table = nn.Parameter(torch.ones(3, dtype=dtype), requires_grad=False)
     with pytest.raises(ValueError, match=f"'table' has dtype {dtype}: only real floating"):
         tacit.variational(module)
 
 
-def test_other_layers_may_have_any_dtype():
+def test_layers_that_stay_deterministic_may_have_any_dtype():
     module = nn.Module()
     module.table = nn.Parameter(torch.ones(3, dtype=torch.int8), requires_grad=False)
     module.fc = nn.Linear(3, 2)

@@ -1,1 +1,1 @@
-"""What every room may use and no user needs: checks, files, names, trees, the terminal."""
+"""Internal helpers shared by all packages: argument checks, files, names, trees, console."""

@@ -1,4 +1,4 @@
-"""Checks of arguments at the door, with messages that say what was expected and what came."""
+"""Argument checks whose messages state what was expected and what was received."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numbers import Integral, Real
 
 
 def positive_integer(name: str, value: object) -> int:
-    """Return `value` if it is an integer of at least 1; `True` is not a number here."""
+    """Return `value` if it is an integer of at least 1; booleans are rejected."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name}: expected an integer of at least 1, received {value!r}.")
     if value < 1:
@@ -26,11 +26,11 @@ def positive_number(name: str, value: object, *, above: float = 0.0) -> float:
 
 
 def finite_or_none(value: object) -> object:
-    """Return None for a number that is not finite, which JSON has no word for."""
+    """Return None for a non-finite float, which JSON cannot represent; other values unchanged."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def sample_shape(name: str, value: int | Sequence[int]) -> tuple[int, ...]:
-    """Return the shape `value` stands for: an integer M is the shape (M,)."""
+    """Return `value` as a shape; an integer M becomes (M,)."""
     sizes = value if isinstance(value, Sequence) else (value,)
     return tuple(positive_integer(name, size) for size in sizes)

@@ -1,4 +1,4 @@
-"""Tables on the terminal, or in a file: never with cut names."""
+"""Console tables that are never truncated."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from rich.table import Table
 
 
 def print_table(table: Table) -> None:
-    """Print a table as wide as it needs to be: a name that is cut tells nothing."""
+    """Print a table at its full width, so that no name is truncated."""
     needed = Console(width=10_000).measure(table).maximum
     Console(width=max(Console().width, needed)).print(table)

@@ -1,4 +1,4 @@
-"""Figures as files."""
+"""Writing figures to files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def saved(figure: Any, path: str | Path | None) -> Any:
-    """Return a figure, written to a file if there is a path; its ending is the format."""
+    """Return the figure, after writing it to `path` if given; the suffix sets the format."""
     if path is not None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path)

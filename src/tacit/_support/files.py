@@ -1,4 +1,4 @@
-"""Files of tensors with a JSON header: written at once or not at all, read without running code."""
+"""Safetensors files with a JSON header: written atomically, read without executing code."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ VERSION = 1
 
 
 def write(path: Path, key: str, header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Write a file under another name and rename it, so that there is never half of it.
+    """Write header and tensors to a temporary file, then rename it atomically.
 
     Args:
-        path: The file.
-        key: What kind of file it is: the header's name within it.
-        header: Plain data.
-        tensors: By name; those that share memory are written each by itself.
+        path: File to write.
+        key: Metadata key of the header; identifies the kind of file.
+        header: JSON-serialisable data.
+        tensors: Tensors by name; tensors that share memory are written as separate copies.
 
     Raises:
-        OSError: If it can't be written. What was there before stays.
+        OSError: If the file can't be written. An existing file is left untouched.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     copies = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
@@ -34,7 +34,7 @@ def write(path: Path, key: str, header: Mapping[str, Any], tensors: Mapping[str,
     try:
         mode = _usual_mode(temporary)
         save_file(copies, temporary, metadata={key: text})
-        temporary.chmod(mode)  # safetensors makes files that only their owner can read
+        temporary.chmod(mode)  # safetensors creates files with mode 0600
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -44,7 +44,7 @@ def write(path: Path, key: str, header: Mapping[str, Any], tensors: Mapping[str,
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Write plain data as JSON, under another name first, so that there is never half of it."""
+    """Write data as JSON to a temporary file, then rename it atomically."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("w") as file:
@@ -57,21 +57,21 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
 
 
 def _usual_mode(path: Path) -> int:
-    """Return the permissions that a new file has here, by making one."""
+    """Create a file and return its permissions, which follow the umask."""
     with path.open("wb") as file:
         return stat.S_IMODE(os.fstat(file.fileno()).st_mode)
 
 
 def read(path: Path, key: str, writer: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return header and tensors of a file.
+    """Return the header and the tensors of a file.
 
     Args:
-        path: The file.
-        key: What kind of file it must be.
-        writer: What writes such files, for the error message.
+        path: File to read.
+        key: Metadata key of the header; identifies the expected kind of file.
+        writer: Name of the function that writes this kind of file, for the error message.
 
     Raises:
-        ValueError: If it is truncated, of another kind or of another version.
+        ValueError: If the file is truncated, of another kind, or of another version.
     """
     try:
         with safe_open(path, framework="pt") as file:
@@ -88,7 +88,7 @@ def read(path: Path, key: str, writer: str) -> tuple[dict[str, Any], dict[str, T
 
 
 def check_fits(path: object, own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
-    """Raise ValueError, naming the tensor, unless a file has the model's tensors and shapes."""
+    """Raise ValueError, naming the tensor, unless names and shapes match the model's."""
     for name in sorted(own.keys() | found.keys()):
         shapes = [tuple(part[name].shape) if name in part else "missing" for part in (own, found)]
         if shapes[0] != shapes[1]:

@@ -1,4 +1,4 @@
-"""Attributes of a package that are imported when they are first used (PEP 562)."""
+"""Package attributes that are imported on first access (PEP 562)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 
 def lazy_attributes(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a `__getattr__` for a package.
+    """Return a module-level `__getattr__` for a package.
 
     Args:
         package: The package's name.
-        places: Names of attributes -> "module" for the module itself, or "module:name".
+        places: Attribute name -> "module" for a module, or "module:name" for an object in it.
     """
 
     def get(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The most memory that was in use."""
+"""Peak memory."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 @contextmanager
 def peak_memory() -> Iterator[Callable[[], float]]:
-    """Yield a function that returns the most bytes in use since, beyond those at the beginning.
+    """Yield a function that returns the peak number of bytes above the usage on entry.
 
-    Of the accelerator's memory where there is one, otherwise of the process's; NaN where the system
-    doesn't tell (Linux does).
+    Measures CUDA memory if a device is available, otherwise the resident memory of the process;
+    NaN on systems without Linux's /proc.
     """
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
@@ -28,19 +28,19 @@ def peak_memory() -> Iterator[Callable[[], float]]:
         yield lambda: float(torch.cuda.max_memory_allocated() - before)
         return
     try:
-        CLEAR.write_text("5")  # the peak starts anew
+        CLEAR.write_text("5")  # resets the peak, VmHWM
     except OSError:
         yield lambda: math.nan
         return
-    _give_back()
-    at_first = _kilobytes("VmRSS")
-    yield lambda: 1024.0 * max(0, _kilobytes("VmHWM") - at_first)
+    _trim_heap()
+    before = _kilobytes("VmRSS")
+    yield lambda: 1024.0 * max(0, _kilobytes("VmHWM") - before)
 
 
-def _give_back() -> None:
-    """Give freed memory back to the system, so that it isn't used again unnoticed."""
+def _trim_heap() -> None:
+    """Return freed memory to the system; reusing it would not show in the peak."""
     gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
     if trim is not None:
         trim(0)
 

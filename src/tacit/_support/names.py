@@ -1,4 +1,4 @@
-"""Dotted names of modules and parameters, as in a state dict."""
+"""Dotted names of modules and parameters, as in state dicts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def join(layer: str, tensor: str) -> str:
 
 
 def grow(root: nn.Module, path: str) -> nn.Module:
-    """Return the module at a dotted path below `root`, made of empty modules where needed."""
+    """Return the module at a dotted path below `root`, adding empty modules where needed."""
     for part in filter(None, path.split(".")):
         if part not in dict(root.named_children()):
             root.add_module(part, nn.Module())
@@ -22,6 +22,6 @@ def grow(root: nn.Module, path: str) -> nn.Module:
 
 
 def matches(pattern: str, parameter: str) -> bool:
-    """Return whether a glob matches a parameter's name, or that of the layer it belongs to."""
+    """Return whether a glob matches a parameter's name or the name of its layer."""
     layer = parameter.rpartition(".")[0]
     return fnmatchcase(parameter, pattern) or fnmatchcase(layer, pattern)

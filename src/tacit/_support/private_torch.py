@@ -1,7 +1,7 @@
-"""Every private name of torch that tacit uses, in one place, so that a new torch breaks one file.
+"""All private torch names that tacit uses, so that a new torch release breaks one file only.
 
-Where a name may be missing, it is looked up with a way out; what has none is imported plainly and
-fails at import, in every test at once.
+Names with a fallback are looked up at run time. Names without one are imported here, so that a
+missing name fails at import.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ __all__ = [
 ]
 
 transforms_active = torch._C._are_functorch_transforms_active
-"""Return whether the call is inside vmap, grad or another transform of torch.func."""
+"""Return whether a torch.func transform (vmap, grad, ...) is active."""
 
 
 def version(tensor: Tensor) -> int:
-    """Return how many times a tensor was changed in place; not for inference tensors."""
+    """Return the number of in-place changes of a tensor; inference tensors have no such counter."""
     return tensor._version
 
 
 def memory_users(tensor: Tensor) -> int:
-    """Return how many tensors share this one's memory, itself among them."""
+    """Return how many tensors share this tensor's storage, itself included."""
     return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)) - 1
 
 
 def accumulates_gradient(node: Any) -> bool:
-    """Return whether the running backward pass executes a node of the graph.
+    """Return whether the current backward pass will execute a node of the graph.
 
     Raises:
         RuntimeError: Under `torch.autograd.grad`.
@@ -55,12 +55,12 @@ def accumulates_gradient(node: Any) -> bool:
 
 
 def has_gradient_hooks(parameter: Tensor) -> bool:
-    """Return whether hooks may see or change the gradient of a parameter."""
+    """Return whether a parameter has hooks that may read or change its gradient."""
     return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
 
 
 def can_defer() -> bool:
-    """Return whether this torch has all that deferred updates need; else use torch's SGD."""
+    """Return whether this torch version has the private names that deferred updates need."""
     names = ("_storage_Use_Count", "_will_engine_execute_node")
     return all(hasattr(torch._C, name) for name in names) and hasattr(
         torch.optim.SGD, "_init_group"
@@ -68,10 +68,10 @@ def can_defer() -> bool:
 
 
 class GroupwiseSGD(torch.optim.SGD):
-    """SGD that lets a subclass act on each parameter group within a step, after the closure."""
+    """SGD with a hook for each parameter group within a step, after the closure."""
 
     def prepare_group(self, group: dict[str, Any], lists: tuple[Any, ...]) -> Any:
-        """Fill the lists of parameters, gradients and momenta that torch takes a step with."""
+        """Fill the lists of parameters, gradients and momentum buffers for the update."""
         return super()._init_group(group, *lists)  # type: ignore[no-untyped-call]
 
     def _init_group(self, group: dict[str, Any], *lists: Any) -> Any:

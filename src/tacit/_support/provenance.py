@@ -1,4 +1,4 @@
-"""What made a result: versions, and the commit of the code."""
+"""Provenance of a result: versions and the commit of the code."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch
 
 
 def provenance() -> dict[str, Any]:
-    """Return the versions of Python and torch, and the commit of the code that runs.
+    """Return the versions of Python and torch, and the commit of the running code.
 
-    The commit has a + if the code differs from it, and is None where this file is not in a
-    repository, or git is not there.
+    The commit ends in + if the working tree differs from it. It is None if this file is not tracked
+    by git, or git is not installed.
     """
     versions = {"python": platform.python_version(), "torch": torch.__version__}
     return {"versions": versions, "commit": _commit()}

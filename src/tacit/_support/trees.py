@@ -1,4 +1,4 @@
-"""Tensors inside nested inputs and outputs: tuples, lists, dicts, dataclasses."""
+"""Tensors in nested inputs and outputs: tuples, lists, dicts, dataclasses."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch import Tensor
 
 from tacit._support.private_torch import tree_map
 
-# What an output may hold beside tensors: things that are the same for every sample.
+# Non-tensor leaves that an output may hold; they must be the same for every sample.
 PLAIN = (str, bytes, bool, int, float, complex, enum.Enum, torch.dtype, torch.device)
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
     """Return a copy of `tree` with every leaf replaced by `function(leaf)`.
 
-    Containers known to PyTorch's pytrees are entered, dataclasses too; all else is a leaf.
+    Recurses into PyTorch pytree containers and dataclasses; everything else is a leaf.
     """
 
     def visit(leaf: Any) -> Any:
@@ -47,7 +47,7 @@ def leaves_in(tree: Any) -> list[Any]:
 
     def note(leaf: Any) -> Any:
         found.append(leaf)
-        return leaf  # some containers check what they are made of
+        return leaf  # some containers validate their contents
 
     map_leaves(note, tree)
     return found
@@ -63,8 +63,8 @@ def check_stackable(output: Any, like: Any = None) -> None:
     """Raise ValueError if an output can't be stacked with those of other samples.
 
     Args:
-        output: The output. Beside tensors it may hold plain values.
-        like: Another sample's output, whose plain values must be the same.
+        output: Output of one sample: tensors and values of the types in `PLAIN`.
+        like: Output of another sample, whose non-tensor values must be the same.
     """
     leaves = leaves_in(output)
     for leaf, other in zip(leaves, leaves if like is None else leaves_in(like), strict=True):
@@ -101,7 +101,7 @@ def _join(function: Any, outputs: list[Any]) -> Any:
 
 
 def _map_fields(function: Callable[[Any], Any], instance: Any) -> Any:
-    # Set on a shallow copy: works for frozen dataclasses and for those with their own __init__.
+    # Setting fields of a shallow copy also works for frozen dataclasses and custom __init__.
     result = copy.copy(instance)
     for field in dataclasses.fields(instance):
         value = map_leaves(function, getattr(instance, field.name))

@@ -1,4 +1,4 @@
-"""From `module:name` to the object."""
+"""Loading and calling user code named as `module:name`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class UserCodeError(Exception):
-    """The user's own code raised an error: it is shown with its traceback."""
+    """User code raised an exception, which is shown with its traceback."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -18,7 +18,7 @@ class UserCodeError(Exception):
 
 
 def call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call the user's code; what it raises is no error in our arguments."""
+    """Call user code; wrap any exception in `UserCodeError`, to tell it from ours."""
     try:
         return function(*arguments)
     except Exception as error:
@@ -26,14 +26,15 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def load(target: str, option: str) -> Any:
-    """Return the object that `module:name` means; modules of the current folder can be named.
+    """Import the object `module:name`; the current folder is on the import path.
 
     Args:
         target: For instance `my_models.mlp:make_net`.
-        option: What it was given for, for the error message.
+        option: Command-line option that named it, for the error message.
 
     Raises:
-        ValueError: If there is no such module or name.
+        ValueError: If the module or the name does not exist.
+        UserCodeError: If importing the module raises another exception.
     """
     module_name, _, name = target.partition(":")
     if not module_name or not name:
@@ -44,9 +45,8 @@ def load(target: str, option: str) -> Any:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if not f"{module_name}.".startswith(f"{error.name}."):
-            raise UserCodeError(
-                error
-            ) from error  # it is there, but something that it imports is not
+            # The module exists, but one of its own imports does not.
+            raise UserCodeError(error) from error
         hint = f" (without .py: {module_name[:-3]}:{name})" if module_name.endswith(".py") else ""
         raise ValueError(f"{option}: there is no module {module_name!r} here{hint}.") from None
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The variational model: a module that is called with random weights."""
+"""Variational models: modules that are called with random weights."""
 
 from tacit.calling.conversion import Ensemble, deterministic, ensemble
 from tacit.calling.model import Variational

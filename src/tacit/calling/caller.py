@@ -1,4 +1,4 @@
-"""Calling a module with other weights than its own: one set, or many stacked ones at once."""
+"""Call a module with replaced weights: one set of weights, or a stack of them at once."""
 
 from __future__ import annotations
 
@@ -18,31 +18,33 @@ from tacit._support.private_torch import BatchNorm, NormBase
 from tacit._support.trees import check_stackable, map_tensors, stack, tensors_in, with_tensors
 
 Weights: TypeAlias = Mapping[str, Tensor]
-"""Parameters' names in the module -> tensors that take their place, perhaps stacked."""
+"""Name of a parameter in the module -> the tensor that replaces it, possibly stacked."""
 
 Inputs: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments of a module's forward."""
 
-SAMPLED_IMAGES = 1024  # functions times images at a time, where convolutions come first,
-FEW_IMAGES = 32  # and from how many images on one function at a time is faster
-MEMORY = 2**28  # bytes that a layer's output for all functions at a time may have
+# Chunks of a module whose first layer is a random convolution, on a CPU.
+IMAGES_PER_CHUNK = 1024  # functions times images
+LARGE_BATCH = 32  # batch size from which one function at a time is faster
+# Chunks of all other modules.
+OUTPUT_BYTES = 2**28  # limit on one layer's output over all functions of a chunk
 
 
 @dataclass
 class Caller:
-    """Calls a module with weights in place of its own.
+    """Calls a module with given weights in place of its own.
 
-    Many sets of weights at once are vectorised with vmap where the module allows it: then only what
-    depends on the weights is computed many times, and the layers in front of the first random one
-    once. A module that vmap can't run, such as one with `.item()` in forward, runs in a loop with
-    the same result. That is found out by trying, and remembered for the same kind of call.
+    A stack of M sets of weights is vectorised with vmap where the module allows it. Only
+    operations that depend on the weights are then computed M times: the layers before the first
+    random one run once. A module that vmap can't run, such as one with `.item()` in forward, runs
+    in a loop with the same result. vmap's first failure is remembered for all calls of that kind.
 
     Args:
-        aliases: Name of a tied parameter -> its names in other layers, from `tied_names`. To look
-            for ties in every call would be to walk over all parameters.
-        obstacles: Why a kind of call runs in a loop: (cut, train mode) -> reason.
-        groupable: Whether one pass serves all groups (see `grouped_weights`), by train mode.
-        outputs: Shapes of inputs -> bytes of the largest output that depends on the weights.
+        aliases: Name of a tied parameter -> its names in other layers, from `tied_names`. Stored,
+            because searching for tied parameters walks over the whole module.
+        obstacles: Why a kind of call runs in a loop: (stacked inputs, train mode) -> reason.
+        groupable: Train mode -> whether one pass serves all groups (see `grouped_weights`).
+        outputs: Shapes of the inputs -> bytes of the largest output that depends on the weights.
     """
 
     aliases: Mapping[str, tuple[str, ...]]
@@ -50,7 +52,7 @@ class Caller:
     groupable: dict[bool, bool] = field(default_factory=dict)
     outputs: dict[tuple[tuple[int, ...], ...], int] = field(default_factory=dict)
 
-    def one(self, module: nn.Module, weights: Weights, inputs: Inputs) -> Any:
+    def call(self, module: nn.Module, weights: Weights, inputs: Inputs) -> Any:
         """Call the module with one set of weights."""
         args, kwargs = inputs
         replaced = dict(weights)
@@ -59,36 +61,40 @@ class Caller:
                 replaced.update(dict.fromkeys(others, weights[name]))
         if torch.compiler.is_compiling():
             return functional_call(module, replaced, args, kwargs, tie_weights=False)
-        places = _places(module, replaced)
-        before = [own[name] for own, name in places]
+        slots = _slots(module, replaced)
+        before = [tensors[name] for tensors, name in slots]
         try:
-            for (own, name), tensor in zip(places, replaced.values(), strict=True):
-                own[name] = tensor
+            for (tensors, name), tensor in zip(slots, replaced.values(), strict=True):
+                tensors[name] = tensor
             return module(*args, **kwargs)
         finally:
-            for (own, name), tensor in zip(places, before, strict=True):
-                own[name] = tensor
+            for (tensors, name), tensor in zip(slots, before, strict=True):
+                tensors[name] = tensor
 
-    def many(
-        self, module: nn.Module, pieces: Iterable[tuple[Weights, Inputs]], *, cut: bool = False
+    def call_stacked(
+        self,
+        module: nn.Module,
+        chunks: Iterable[tuple[Weights, Inputs]],
+        *,
+        stacked_inputs: bool = False,
     ) -> list[Any]:
-        """Call the module with M sets of weights for each piece and stack the M outputs.
+        """Call the module with the M sets of weights of each chunk and stack the M outputs.
 
-        Running statistics of norm layers take one step for all pieces together: every set of
-        weights starts from the same statistics, and afterwards they are the mean over the sets.
+        Running statistics of norm layers take one step for all chunks together: every set of
+        weights starts from the same statistics, and the result is the mean over all sets.
 
         Args:
             module: The module to call.
-            pieces: Pairs of stacked weights, (M, *shape) each, and arguments. M may differ.
-            cut: The tensors of the arguments have a leading dimension M too, one slice for each set
-                of weights. Tensors without dimensions are the same for all.
+            chunks: Pairs of stacked weights, (M, *shape) each, and arguments. M may differ.
+            stacked_inputs: Whether the tensors among the arguments have a leading dimension M too,
+                one slice per set of weights. Scalar tensors are shared by all sets.
 
         Returns:
-            For each piece the module's output with a leading dimension M in every tensor.
+            For each chunk the module's output with a leading dimension M in every tensor.
         """
         before, after, outputs = tracked_statistics(module), [], []
-        for weights, inputs in pieces:
-            output, statistics = self._piece(module, weights, before, inputs, cut)
+        for weights, inputs in chunks:
+            output, statistics = self._call_chunk(module, weights, before, inputs, stacked_inputs)
             outputs.append(output)
             after.append(statistics)
         for name, buffer in before.items():
@@ -99,11 +105,11 @@ class Caller:
     def best_chunk(self, module: nn.Module, random: Collection[str], inputs: Inputs) -> int | None:
         """Return how many functions to run at a time; None for all at once.
 
-        All at once, layers before the first random one run once for all functions. If the very
-        first is random nothing is shared, and convolutions of many functions at once are slow on a
-        CPU: with all layers of a narrow ResNet-18 random, 32 functions take a third of the time one
-        by one, and a training step of LeNet-5 with 64 half of it. Otherwise, without gradients, as
-        many as keep the largest output from the first random layer on within `MEMORY`.
+        All at once, the layers before the first random one run only once. If the first layer is
+        random nothing is shared, and vectorised convolutions are slow on a CPU: with all layers of
+        a narrow ResNet-18 random, 32 functions take a third of the time one by one, and a training
+        step of LeNet-5 with 64 takes half. Otherwise, without gradients, it is the largest chunk
+        for which every output from the first random layer on fits into `OUTPUT_BYTES`.
 
         Args:
             module: The module to call.
@@ -116,77 +122,88 @@ class Caller:
         shapes = tuple(tuple(tensor.shape) for tensor in tensors_in(inputs))
         if name in random and first.ndim >= 3 and first.device.type == "cpu":
             size = max((shape[0] for shape in shapes if shape), default=1)
-            return 1 if size >= FEW_IMAGES else SAMPLED_IMAGES // max(1, size)
+            return 1 if size >= LARGE_BATCH else IMAGES_PER_CHUNK // max(1, size)
+        # Autograd keeps all outputs anyway; in train mode a trial run would change running
+        # statistics or draw dropout masks.
         if torch.is_grad_enabled() or any(part.training for part in module.modules()):
-            return None  # to try it out would change running statistics, or draw random numbers
+            return None
         if shapes not in self.outputs:
             self.outputs[shapes] = _largest_output(module, random, inputs)
-        return max(1, MEMORY // self.outputs[shapes])
+        return max(1, OUTPUT_BYTES // self.outputs[shapes])
 
-    def _piece(
-        self, module: nn.Module, weights: Weights, before: Weights, inputs: Inputs, cut: bool
+    def _call_chunk(
+        self,
+        module: nn.Module,
+        weights: Weights,
+        before: Weights,
+        inputs: Inputs,
+        stacked_inputs: bool,
     ) -> tuple[Any, Weights]:
+        """Return the stacked outputs and running statistics of one chunk."""
         statistics = _repeat(before, weights)
-        kind = (cut, module.training)
-        if kind not in self.obstacles and (cut or _count(weights) > 1):
-            try:
-                return self._vectorized(module, {**weights, **statistics}, inputs, cut), statistics
-            except torch.OutOfMemoryError:
-                raise
-            except (RuntimeError, TypeError) as error:
-                # Either vmap can't run this module, or the call itself is wrong; then the loop
-                # raises the module's own error.
-                statistics = _repeat(before, weights)
-                output = self._in_loop(module, {**weights, **statistics}, inputs, cut)
-                self.obstacles[kind] = str(error).partition("\n")[0]
-                return output, statistics
-        return self._in_loop(module, {**weights, **statistics}, inputs, cut), statistics
+        state = {**weights, **statistics}
+        kind = (stacked_inputs, module.training)
+        if kind in self.obstacles or not (stacked_inputs or _count(weights) > 1):
+            return self._loop(module, state, inputs, stacked_inputs), statistics
+        try:
+            return self._vectorized(module, state, inputs, stacked_inputs), statistics
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, TypeError) as error:
+            # If the call itself is wrong, the loop raises the module's own error.
+            statistics = _repeat(before, weights)
+            output = self._loop(module, {**weights, **statistics}, inputs, stacked_inputs)
+            self.obstacles[kind] = str(error).partition("\n")[0]
+            return output, statistics
 
-    def _vectorized(self, module: nn.Module, state: Weights, inputs: Inputs, cut: bool) -> Any:
-        tensors = tensors_in(inputs) if cut else []
+    def _vectorized(
+        self, module: nn.Module, state: Weights, inputs: Inputs, stacked_inputs: bool
+    ) -> Any:
+        tensors = tensors_in(inputs) if stacked_inputs else []
         structure: Any = None
 
         def call_flat(state: Weights, *tensors: Tensor) -> tuple[Tensor, ...]:
-            # vmap takes and returns flat tensors only; what holds them is kept outside.
+            # vmap returns tensors only, so the output's containers leave through `structure`.
             nonlocal structure
-            structure = self.one(module, state, with_tensors(inputs, tensors) if cut else inputs)
+            own_inputs = with_tensors(inputs, tensors) if stacked_inputs else inputs
+            structure = self.call(module, state, own_inputs)
             return tuple(tensors_in(structure))
 
         dims = (0, *(0 if tensor.ndim else None for tensor in tensors))
         vectorized = vmap(call_flat, in_dims=dims, randomness="different")
         quiet = nullcontext() if torch.compiler.is_dynamo_compiling() else _no_fallback_warnings()
-        with quiet, _buffers_stay(module):
+        with quiet, _buffers_not_replaced(module):
             outputs = vectorized(dict(state), *tensors)
         check_stackable(structure)
         return with_tensors(structure, outputs)
 
-    def _in_loop(self, module: nn.Module, state: Weights, inputs: Inputs, cut: bool) -> Any:
+    def _loop(self, module: nn.Module, state: Weights, inputs: Inputs, stacked_inputs: bool) -> Any:
         outputs = []
         for m in range(_count(state)):
             one = {name: stacked[m] for name, stacked in state.items()}
-            outputs.append(self.one(module, one, _slice(inputs, m) if cut else inputs))
+            outputs.append(self.call(module, one, _slice(inputs, m) if stacked_inputs else inputs))
         return stack(outputs)
 
 
-def _places(module: nn.Module, names: Iterable[str]) -> list[tuple[dict[str, Any], str]]:
-    """Return where a module keeps parameters and buffers: dictionaries and keys.
+def _slots(module: nn.Module, names: Iterable[str]) -> list[tuple[dict[str, Any], str]]:
+    """Return the dictionary and key under which each parameter or buffer is stored.
 
-    To put tensors there is what `functional_call` does too; it takes 1 % of a training step of
-    LeNet-5 for it.
+    `functional_call` replaces tensors there too, but its overhead is 1 % of a training step of
+    LeNet-5.
     """
     found = []
     for name in names:
-        layer, _, last = name.rpartition(".")
+        layer, _, tensor = name.rpartition(".")
         owner = module.get_submodule(layer)
-        found.append((owner._parameters if last in owner._parameters else owner._buffers, last))
+        found.append((owner._parameters if tensor in owner._parameters else owner._buffers, tensor))
     return found
 
 
 def tied_names(module: nn.Module) -> dict[str, tuple[str, ...]]:
-    """Return each name of a tied parameter -> its names in the other layers that have it.
+    """Return for each name of a tied parameter its names in the other layers that share it.
 
-    One name for each layer: to replace a parameter of the same layer twice, under two names of the
-    layer, would leave the first replacement in the layer when both are taken back.
+    One name per layer: a parameter replaced twice, under two names of the same layer, would be
+    restored to the first replacement instead of the original.
     """
     places: dict[int, dict[tuple[int, str], list[str]]] = {}
     for path, layer in module.named_modules(remove_duplicate=False):
@@ -203,7 +220,7 @@ def tied_names(module: nn.Module) -> dict[str, tuple[str, ...]]:
 
 
 def tracked_statistics(module: nn.Module) -> dict[str, Tensor]:
-    """Return the buffers of the norm layers that update running statistics now, by name."""
+    """Return the buffers of the norm layers that currently update running statistics, by name."""
     return {
         join(name, key): buffer
         for name, layer in module.named_modules()
@@ -213,7 +230,7 @@ def tracked_statistics(module: nn.Module) -> dict[str, Tensor]:
 
 
 def has_batch_norm(module: nn.Module) -> bool:
-    """Return whether examples are normalised by the batch that they are in."""
+    """Return whether the module has batch norm, which couples the examples of a batch."""
     return any(isinstance(layer, BatchNorm) for layer in module.modules())
 
 
@@ -222,13 +239,13 @@ def _largest_output(module: nn.Module, random: Collection[str], inputs: Inputs) 
     owners = {module.get_submodule(name.rpartition(".")[0]) for name in random}
     largest, reached = 1, False
 
-    def note(layer: nn.Module, _inputs: Any, output: Any) -> None:
+    def record(layer: nn.Module, _inputs: Any, output: Any) -> None:
         nonlocal largest, reached
         reached = reached or layer in owners
         sizes = (tensor.numel() * tensor.element_size() for tensor in tensors_in(output))
         largest = max(largest, sum(sizes)) if reached else largest
 
-    hooks = [layer.register_forward_hook(note) for layer in module.modules()]
+    hooks = [layer.register_forward_hook(record) for layer in module.modules()]
     try:
         args, kwargs = inputs
         module(*args, **kwargs)
@@ -238,8 +255,8 @@ def _largest_output(module: nn.Module, random: Collection[str], inputs: Inputs) 
     return largest
 
 
-def chunks(stacked: Weights, chunk_size: int | None) -> Iterator[dict[str, Tensor]]:
-    """Yield stacked tensors in pieces of at most `chunk_size` along their first dimension."""
+def in_chunks(stacked: Weights, chunk_size: int | None) -> Iterator[dict[str, Tensor]]:
+    """Yield stacked tensors in chunks of at most `chunk_size` along their first dimension."""
     size = _count(stacked)
     step = size if chunk_size is None else checks.positive_integer("chunk_size", chunk_size)
     for start in range(0, size, step):
@@ -261,8 +278,8 @@ def _slice(inputs: Inputs, m: int) -> Inputs:
 
 
 @contextmanager
-def _buffers_stay(module: nn.Module) -> Iterator[None]:
-    """Put back buffers that forward replaced by batched tensors, and raise: then it must loop."""
+def _buffers_not_replaced(module: nn.Module) -> Iterator[None]:
+    """Restore buffers that forward replaced by vmap's batched tensors, and raise RuntimeError."""
     before = dict(module.named_buffers())
     yield
     after = dict(module.named_buffers())
@@ -276,7 +293,7 @@ def _buffers_stay(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _no_fallback_warnings() -> Iterator[None]:
-    """Silence vmap where it has no batching rule: it loops over that one operator (attention)."""
+    """Silence vmap's warning that it loops over an operator without a batching rule (attention)."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="There is a performance drop")
         yield

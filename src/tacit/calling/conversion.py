@@ -1,4 +1,4 @@
-"""From a variational model back to plain modules: its mean, or a finite set of its functions."""
+"""Convert a variational model to plain modules: its mean, or an ensemble of sampled networks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tacit.calling.model import Variational
 
 
 def deterministic(model: Variational) -> nn.Module:
-    """Return a plain copy of the wrapped module, with the mean weights.
+    """Return a copy of the wrapped module with the mean weights.
 
     Examples:
         >>> import tacit, torch
@@ -29,17 +29,17 @@ def deterministic(model: Variational) -> nn.Module:
 def ensemble(
     model: Variational, samples: int = 32, *, generator: torch.Generator | None = None
 ) -> Ensemble:
-    """Return a module that holds sampled networks: no randomness, fit for `torch.export`.
+    """Return an ensemble of sampled networks: a module without randomness, for `torch.export`.
 
     Args:
-        model: The model to draw from.
+        model: The model to sample from.
         samples: Number M of networks.
         generator: Source of randomness.
 
     Returns:
         A module that takes the wrapped module's arguments and returns its output with a leading
-        dimension M in every tensor. Only the random parameters are stored M times. Nothing in it
-        is trained.
+        dimension M in every tensor. Only the random parameters are stored M times. No parameter
+        requires a gradient.
 
     Examples:
         >>> import tacit, torch
@@ -54,10 +54,10 @@ def ensemble(
 
 
 class Ensemble(nn.Module):
-    """M networks that share the parameters which are not random; made by `ensemble`.
+    """M networks that share all parameters that are not random; made by `ensemble`.
 
     Attributes:
-        module: The module that all networks have in common.
+        module: The module that all networks share.
         weights: The sampled parameters as buffers, under their names in the module.
     """
 
@@ -75,7 +75,7 @@ class Ensemble(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs of all networks, stacked."""
         weights = dict(self.weights.named_buffers())
-        return self._caller.many(self.module, [(weights, (args, kwargs))])[0]
+        return self._caller.call_stacked(self.module, [(weights, (args, kwargs))])[0]
 
 
 def _variational(model: Variational) -> Variational:

@@ -1,8 +1,8 @@
-"""What a variational model knows of an optimizer that defers updates of its factors.
+"""The interface between a variational model and an optimizer that defers factor updates.
 
-`tacit.SGD` may update wide covariance factors rarely. The model asks it to draw weights from the
-factors as they should be now, and to settle them, that is to apply all deferred updates, before
-any other access.
+`tacit.SGD` may defer the updates of wide covariance factors. The model then lets it draw the
+weights from the up-to-date factors, and has it settle the factors (apply all deferred updates)
+before any other access.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from tacit.weights.distribution import Distribution
 
 
 class Deferral(Protocol):
-    """Updates of factors that an optimizer has deferred."""
+    """The factor updates that an optimizer has deferred."""
 
     def draw(
         self, distributions: Mapping[str, Distribution], shape: tuple[int, ...]
     ) -> dict[str, dict[str, Tensor]]:
-        """Draw the weights of the layers whose updates it defers: label -> tensors by name."""
+        """Draw the weights of the layers with deferred updates: label -> tensors by name."""
 
     def settle(self) -> None:
         """Apply all deferred updates."""
 
     def forget_gradients(self) -> None:
-        """Drop the factors' gradients."""
+        """Discard the gradients of the factors."""
 
     def end(self) -> None:
-        """Apply all deferred updates, and defer no more."""
+        """Apply all deferred updates and stop deferring."""

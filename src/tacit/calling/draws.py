@@ -1,4 +1,4 @@
-"""Several draws in one pass: the batch is cut into groups, each with its own weights."""
+"""Several draws per batch: the batch is split into groups, each with its own weights."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tacit.calling.grouped_weights import call_grouped
 
 
 def batch_size(module: nn.Module, inputs: Inputs) -> int:
-    """Return the batch size B: the common first dimension of the tensors among the inputs.
+    """Return the batch size B: the first dimension of all tensors among the inputs.
 
     Raises:
-        ValueError: If the inputs have no common first dimension, or if it is not the batch.
+        ValueError: If the first dimensions differ, or if they are not the batch.
     """
     if (obstacle := _obstacle(module)) is not None:
         raise ValueError(f"draws: {obstacle}; use draws=1.")
@@ -41,51 +41,56 @@ def batch_size(module: nn.Module, inputs: Inputs) -> int:
 def call_in_groups(
     caller: Caller, module: nn.Module, weights: Weights, inputs: Inputs, size: int
 ) -> Any:
-    """Call the module on a batch cut into K contiguous groups, one set of weights for each.
+    """Call the module on a batch split into K contiguous groups, each with its own weights.
 
-    The sizes of the groups differ by one at most. Groups of the same size run in one stacked call,
-    so at most two are needed. The result is in the order of the batch.
+    Group sizes differ by at most one. Groups of equal size run in one stacked call, so at most two
+    calls are needed. The output is in the order of the batch.
 
     Args:
-        caller: Calls the module on groups of equal size.
+        caller: Calls the module.
         module: The module to call.
         weights: K sets of weights, (K, *shape) each.
-        inputs: Its arguments, B examples.
+        inputs: The module's arguments, with B examples.
         size: The batch size B, at least K.
     """
     rows, larger = divmod(size, len(next(iter(weights.values()))))
     sizes = ([rows + 1] if larger else []) + [rows]
 
-    def carefully() -> Any:
-        outputs = caller.many(module, _pieces(weights, inputs, larger, rows), cut=True)
+    def stacked_calls() -> Any:
+        by_size = _groups_by_size(weights, inputs, larger, rows)
+        outputs = caller.call_stacked(module, by_size, stacked_inputs=True)
         return concatenate([_merge(o, n) for o, n in zip(outputs, sizes, strict=True)])
 
-    return call_grouped(caller, module, weights, inputs, size, carefully)
+    return call_grouped(caller, module, weights, inputs, size, fallback=stacked_calls)
 
 
-def _pieces(
+def _groups_by_size(
     weights: Weights, inputs: Inputs, larger: int, rows: int
 ) -> Iterator[tuple[Weights, Inputs]]:
-    """Yield the first `larger` groups, of rows + 1 examples, and the others, of `rows`."""
+    """Yield the first `larger` groups, of rows + 1 examples each, then the others, of `rows`."""
     split = larger * (rows + 1)
     if larger:
         first = {name: stacked[:larger] for name, stacked in weights.items()}
-        yield first, _cut(inputs, slice(None, split), rows + 1)
+        yield first, _stack_groups(inputs, slice(None, split), rows + 1)
     rest = {name: stacked[larger:] for name, stacked in weights.items()}
-    yield rest, _cut(inputs, slice(split, None), rows)
+    yield rest, _stack_groups(inputs, slice(split, None), rows)
 
 
-def _cut(inputs: Inputs, part: slice, rows: int) -> Inputs:
-    def cut(tensor: Tensor) -> Tensor:
+def _stack_groups(inputs: Inputs, part: slice, rows: int) -> Inputs:
+    """Return part of the batch as groups of `rows` examples: (groups, rows, ...) per tensor."""
+
+    def split(tensor: Tensor) -> Tensor:
         if not tensor.ndim:
             return tensor
         return tensor[part].reshape(-1, rows, *tensor.shape[1:])
 
-    pieces: Inputs = map_tensors(cut, inputs)
-    return pieces
+    stacked: Inputs = map_tensors(split, inputs)
+    return stacked
 
 
 def _merge(output: Any, rows: int) -> Any:
+    """Return outputs of stacked groups as those of one batch."""
+
     def merge(tensor: Tensor) -> Tensor:
         if tensor.ndim < 2 or tensor.shape[1] != rows:
             raise ValueError(
@@ -99,17 +104,17 @@ def _merge(output: Any, rows: int) -> Any:
 
 
 def batch_first(module: nn.Module) -> bool:
-    """Return whether nothing is known against cutting batches: see `_obstacle`."""
+    """Return whether the batch may be assumed to be the first dimension; see `_obstacle`."""
     return _obstacle(module) is None
 
 
 def _obstacle(module: nn.Module) -> str | None:
-    """Return why the first dimension is not the batch in PyTorch's own sequence modules."""
+    """Return why the first dimension isn't the batch in one of PyTorch's sequence modules."""
     name = f"nn.{type(module).__name__}"
     if isinstance(module, nn.RNNBase):
         return f"the state that {name} returns doesn't have the batch first"
     if not type(module).__module__.startswith("torch.nn."):
-        return None  # a module of the user's own may turn its inputs around
+        return None  # a user's module may transpose its inputs before such a layer
     for layer in module.modules():
         if isinstance(layer, nn.RNNBase | nn.MultiheadAttention) and not layer.batch_first:
             return f"the batch must be the first dimension, but this {name} has batch_first=False"

@@ -1,4 +1,4 @@
-"""A parametrization at work on random layers: how factors start and how fast they learn."""
+"""Initial scales and learning rates of a variational model's means and factors."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tacit.weights.layers import RandomLayer
 
 
 class FactorScaling(nn.Module, Parametrized):
-    """A module of means and factors with the scales and learning rates of both.
+    """A module of means and factors that knows the initial scales and learning rates of both.
 
-    The parametrization gives the initial scale and the learning rate of a mean; the covariance of
-    its layer gives those of the factors from them.
+    The parametrization sets the initial scale and the learning rate of a mean; the covariance of
+    its layer derives those of the factors from them.
     """
 
     module: nn.Module
@@ -35,7 +35,7 @@ class FactorScaling(nn.Module, Parametrized):
         """The distributions of the random layers, by the layers' labels."""
 
     def scales(self) -> dict[str, dict[str, float]]:
-        """Return the parametrization's initial standard deviations: layer -> its tensors."""
+        """Return the parametrization's initial standard deviations: label -> tensor -> value."""
         scaled = self.parametrization.parameters_of(self.module)
         stds = {
             id(parameter): self.parametrization.std(scaled[name])
@@ -71,8 +71,8 @@ class FactorScaling(nn.Module, Parametrized):
                 yield GroupEntry("likelihood", f"likelihood.{name}", parameter, 1.0, decay=False)
 
     def scaling_rows(self) -> list[ScalingRow]:
-        """Return a row for each tensor of `describe`; a factor has its mean's role and fans."""
-        rows, means = {}, {}  # means by identity: a tied parameter has several names
+        """Return the rows of `describe`; a factor has the role and fans of its mean."""
+        rows, means = {}, {}  # means by id: a tied parameter has several names
         for row in scaling_rows(self.module, self.parametrization):
             means[id(self.module.get_parameter(row.name))] = row
             rows[f"module.{row.name}"] = replace(row, name=f"module.{row.name}")

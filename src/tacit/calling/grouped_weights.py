@@ -1,8 +1,9 @@
-"""Several sets of weights in one ordinary pass: only random layers know of the groups.
+"""All groups of a batch in one ordinary pass: only random layers handle groups.
 
-The batch runs through the module as it is. Where a linear layer or a 2-D convolution meets weights
-with one more dimension, a set for each group of examples, it multiplies each group by its own. All
-else, pooling for instance, is as fast as in a plain network, which under vmap it is not.
+The whole batch runs through the module. Random weights carry a leading group dimension; a linear
+layer or 2-D convolution that receives them applies to each group its own weights. All other
+operations, such as pooling, run on the whole batch as fast as in a plain network, which they don't
+under vmap.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ PROPERTIES = {Tensor.dtype.__get__, Tensor.device.__get__, Tensor.requires_grad.
 
 
 class CannotGroupError(RuntimeError):
-    """A random tensor is used by something else than the layers that know of groups."""
+    """A random tensor is used by an operation without a rule for groups."""
 
 
 class Grouped(Tensor):
-    """Weights with a leading dimension: a set for each of K groups of consecutive examples."""
+    """Weights with a leading dimension K: one set per group of consecutive examples."""
 
     channels_last: bool
     examples: int
@@ -45,17 +46,17 @@ class Grouped(Tensor):
 
 
 def grouped(stacked: Tensor, mean: Tensor, size: int) -> Grouped:
-    """Return sampled weights as those of groups.
+    """Return sampled weights as the weights of K groups.
 
     Args:
-        stacked: A set for each group, (K, *shape).
-        mean: The parameter that they stand for.
-        size: The number of examples in the batch.
+        stacked: One set of weights per group, (K, *shape).
+        mean: The parameter that they replace.
+        size: The batch size.
     """
-    found = stacked.as_subclass(Grouped)
-    found.examples = size
-    found.channels_last = mean.ndim == 4 and mean.stride(1) == 1 and mean[0, 0].numel() > 1
-    return found
+    weights = stacked.as_subclass(Grouped)
+    weights.examples = size
+    weights.channels_last = mean.ndim == 4 and mean.stride(1) == 1 and mean[0, 0].numel() > 1
+    return weights
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -63,11 +64,11 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     rows = x.reshape(groups, -1, x.shape[-1])
     weight = _plain(weight)
     weight = weight if weight.ndim == 3 else weight.expand(groups, -1, -1)
-    # Weights first: forward and backward take half the time of rows @ weight.mT.
+    # Forward and backward take half the time of rows @ weight.mT.
     outputs = (weight @ rows.mT).mT
     if bias is not None:
         bias = _plain(bias)[:, None] if isinstance(bias, Grouped) else bias
-        outputs = outputs + bias.to(outputs.dtype)  # another under autocast
+        outputs = outputs + bias.to(outputs.dtype)  # the dtypes differ under autocast
     return outputs.reshape(*x.shape[:-1], -1)
 
 
@@ -83,15 +84,15 @@ def _conv2d(
     count = _group_count(x, weight, bias)
     if x.ndim != 4 or not isinstance(weight, Grouped):
         raise CannotGroupError("a convolution without a batch, or with a random bias only")
-    format = torch.channels_last if weight.channels_last else torch.contiguous_format
-    filters = [w.contiguous(memory_format=format) for w in _plain(weight).unbind()]
+    memory_format = torch.channels_last if weight.channels_last else torch.contiguous_format
+    filters = [w.contiguous(memory_format=memory_format) for w in _plain(weight).unbind()]
     biases = _plain(bias).unbind() if isinstance(bias, Grouped) else [bias] * count
-    # One after another: as one convolution with groups of channels it takes twice as long, and
-    # four times where there are three channels. With channels last LeNet-5 is 4 % faster so, but
-    # narrow ResNets are 10 to 20 % slower.
+    # A loop: one convolution with groups of channels takes twice as long, and four times as long
+    # with three channels. (In channels-last format it makes LeNet-5 4 % faster, but narrow ResNets
+    # 10 to 20 % slower.)
     outputs = [
-        F.conv2d(part, own, shift, stride, padding, dilation, groups)
-        for part, own, shift in zip(x.chunk(count), filters, biases, strict=True)
+        F.conv2d(part, own, own_bias, stride, padding, dilation, groups)
+        for part, own, own_bias in zip(x.chunk(count), filters, biases, strict=True)
     ]
     return torch.cat(outputs)
 
@@ -116,56 +117,57 @@ def call_grouped(
     weights: Weights,
     inputs: Inputs,
     size: int,
-    carefully: Callable[[], Any],
+    fallback: Callable[[], Any],
 ) -> Any:
-    """Call a module on groups of examples by folding, if that is possible and right.
+    """Call a module on all groups in one pass where that gives the outputs of the fallback.
 
-    Whether it is, is tried once for the module and its mode: the outputs must be those of the
-    careful way.
+    Whether it does is tested in the first call, separately for train and eval mode.
 
     Args:
-        caller: Calls the module, and remembers what was found.
+        caller: Calls the module, and remembers the result of the test.
         module: The module to call.
         weights: K sets of weights, (K, *shape) each.
-        inputs: Its arguments, `size` examples in K consecutive groups.
+        inputs: The module's arguments: `size` examples in K consecutive groups.
         size: The batch size.
-        carefully: Returns the same for any module.
+        fallback: Returns the correct output for any module, under vmap or in a loop.
     """
     mode = module.training
-    if not caller.groupable.get(mode, True) or _unfit(module, weights, size):
-        return carefully()
+    if not caller.groupable.get(mode, True) or _inapplicable(module, weights, size):
+        return fallback()
     if mode not in caller.groupable:
         with _trial(module):
-            expected = carefully()
-            same = _alike(_call_whole(caller, module, weights, inputs, size), expected)
-        if same is None:
-            return carefully()
-        caller.groupable[mode] = same
-    found = _call_whole(caller, module, weights, inputs, size) if caller.groupable[mode] else None
-    if found is None:
-        output = carefully()  # if the call itself is wrong, this says so
+            expected = fallback()
+            agree = _agree(_call_in_one_pass(caller, module, weights, inputs, size), expected)
+        if agree is None:
+            return fallback()
+        caller.groupable[mode] = agree
+    output = None
+    if caller.groupable[mode]:
+        output = _call_in_one_pass(caller, module, weights, inputs, size)
+    if output is None:
+        output = fallback()  # raises the module's own error if the call itself is wrong
         caller.groupable[mode] = False
-        return output
-    return found
+    return output
 
 
-def _call_whole(
+def _call_in_one_pass(
     caller: Caller, module: nn.Module, weights: Weights, inputs: Inputs, size: int
 ) -> Any:
+    """Return the output for the whole batch, or None if it can't be computed in one pass."""
     means = {name: module.get_parameter(name) for name in weights}
     by_group = {n: grouped(stacked, means[n], size) for n, stacked in weights.items()}
     try:
-        output = caller.one(module, by_group, inputs)
+        output = caller.call(module, by_group, inputs)
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, TypeError):
         return None
-    whole = all(tensor.ndim and len(tensor) == size for tensor in tensors_in(output))
-    return output if whole else None
+    batch_first = all(tensor.ndim and len(tensor) == size for tensor in tensors_in(output))
+    return output if batch_first else None
 
 
-def _unfit(module: nn.Module, weights: Weights, size: int) -> bool:
-    """Return whether groups are uneven, examples see each other, or the call is transformed."""
+def _inapplicable(module: nn.Module, weights: Weights, size: int) -> bool:
+    """Return whether groups are uneven, batch norm couples them, or the call is transformed."""
     return (
         size % len(next(iter(weights.values()))) != 0
         or torch.compiler.is_compiling()
@@ -174,35 +176,35 @@ def _unfit(module: nn.Module, weights: Weights, size: int) -> bool:
     )
 
 
-def _alike(found: Any, expected: Any) -> bool | None:
-    """Return whether outputs are the same, up to rounding; None if they don't tell."""
-    first, second = tensors_in(found), tensors_in(expected)
+def _agree(output: Any, expected: Any) -> bool | None:
+    """Return whether outputs agree up to rounding; None if all are 0 or some aren't finite."""
+    first, second = tensors_in(output), tensors_in(expected)
     if len(first) != len(second) or any(a.shape != b.shape for a, b in zip(first, second)):  # noqa: B905
         return False
     largest = max((float(b.float().abs().max()) for b in second if b.numel()), default=0.0)
     if not math.isfinite(largest) or largest == 0:
         return None
-    half = any(torch.is_autocast_enabled(b.device.type) or b.element_size() < 4 for b in second)
+    low = any(torch.is_autocast_enabled(b.device.type) or b.element_size() < 4 for b in second)
     pairs = zip(first, second, strict=True)
     error = max(float((a.float() - b.float()).abs().max()) for a, b in pairs if b.numel())
-    return error <= (0.05 if half else 1e-3) * largest
+    return error <= (0.05 if low else 1e-3) * largest
 
 
 @contextmanager
 def _trial(module: nn.Module) -> Iterator[None]:
-    """Compare without dropout and without gradients; modes and buffers are then as they were.
+    """Disable dropout and gradients; restore modes and buffers on exit.
 
-    Forward runs two more times for it, in the first call only.
+    The trial costs two more forward passes, in the first call only.
     """
-    quiet = [part for part in module.modules() if isinstance(part, Dropout) and part.training]
+    dropouts = [part for part in module.modules() if isinstance(part, Dropout) and part.training]
     buffers = {buffer: buffer.clone() for buffer in module.buffers()}
-    for part in quiet:
+    for part in dropouts:
         part.training = False
     try:
         with torch.no_grad(), torch.random.fork_rng():
             yield
     finally:
-        for part in quiet:
+        for part in dropouts:
             part.training = True
         for buffer, value in buffers.items():
             buffer.copy_(value)

@@ -1,4 +1,4 @@
-"""Any module as a distribution over functions: its parameters are the means."""
+"""The variational model: a module as a distribution over functions."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from torch import Tensor, nn
 from tacit._support import checks
 from tacit._support.names import grow
 from tacit._support.trees import concatenate, map_tensors
+from tacit.calling.arguments import check_exclusive, check_generator, leading_shape
 from tacit.calling.caller import (
     Caller,
     Inputs,
     Weights,
-    chunks,
+    in_chunks,
     tied_names,
     tracked_statistics,
 )
 from tacit.calling.deferral import Deferral
 from tacit.calling.draws import batch_size, call_in_groups
 from tacit.calling.factor_scaling import FactorScaling
-from tacit.calling.summary import summary
+from tacit.calling.summary import call_notes, summary
 from tacit.likelihood import Likelihood
 from tacit.scaling import Parametrization, group_parameters
 from tacit.weights.distribution import Distribution
@@ -36,14 +37,14 @@ class Variational(FactorScaling):
 
     Attributes:
         module: The wrapped module. Its parameters are the means.
-        factors: The covariance factors, under the names of their layers: for a layer `fc` with a
-            low-rank covariance `factors.fc.weight` and `factors.fc.bias`.
+        factors: The covariance factors, under the names of their layers: `factors.fc.weight` and
+            `factors.fc.bias` for a layer `fc` with a low-rank covariance.
         layers: The random layers.
         noise: The distribution of z in w = mean + S z.
-        parametrization: How factors start and how learning rates scale.
-        draws: Number of draws for a batch in train mode.
-        likelihood: What is observed given the outputs, or None.
-        preprocessing: What has to be done to inputs, as `tacit.save` keeps it, or None.
+        parametrization: Sets the initial scales and how learning rates scale.
+        draws: Number of draws per batch in train mode.
+        likelihood: The distribution of the targets given the outputs, or None.
+        preprocessing: How inputs must be preprocessed, stored by `tacit.save`, or None.
     """
 
     deferral: Deferral | None = None
@@ -82,7 +83,7 @@ class Variational(FactorScaling):
 
     @property
     def _shapes(self) -> dict[str, torch.Size]:
-        """The random parameters by their names in the module."""
+        """The shapes of the random parameters, by their names in the module."""
         return {
             layer.parameters[tensor]: shape
             for layer in self.layers
@@ -113,38 +114,38 @@ class Variational(FactorScaling):
     ) -> Any:
         """Call the module with random weights in train mode, with the mean weights in eval mode.
 
-        Nothing is drawn in eval mode unless asked for: the result is that of `model.module`. In
-        train mode `model(x)` is a drop-in for the module, with one draw of the weights (or `draws`
-        of them, as given to `variational`).
+        In train mode `model(x)` is a drop-in replacement for the module, with one draw of the
+        weights per batch, or as many as the `draws` given to `variational`. In eval mode weights
+        are drawn only on request; `model(x)` equals `model.module(x)`.
+
+        Running statistics of batch norm take one step per call, the mean over samples or groups.
 
         Args:
             *args: Arguments of the wrapped module.
             samples: Draw M functions and apply each to the whole batch. Every tensor of the output
-                gets a leading dimension M. Layers in front of the first random one run once.
-            draws: Cut the batch into this many groups, each with its own draw, in one pass. Where
+                gets a leading dimension M. Layers before the first random one run once.
+            draws: Split the batch into this many groups, each with its own draw, in one pass. If
                 the loss is a mean over examples and the module treats examples independently, it
                 is still an unbiased estimate of the expected loss, with less noise. The batch must
                 be the first dimension of every tensor among the arguments and in the output. Batch
-                norm in train mode normalises each group by itself, as data-parallel training does.
-            weights: Sampled weights from `sample`: the same functions again. Sampled with a shape,
-                that shape leads in every tensor of the output.
+                norm in train mode normalises each group separately, as in data-parallel training.
+            weights: Sampled weights from `sample`, to evaluate the same functions again. Their
+                sample shape leads in every tensor of the output.
             chunk_size: With `samples` or `weights`: how many functions to run at a time, to bound
-                memory; what is fast if left out. Doesn't change what is drawn.
-            generator: Source of randomness of the draws.
+                memory; chosen for speed if left out. Doesn't change what is drawn.
+            generator: Source of randomness.
             **kwargs: Keyword arguments of the wrapped module.
-
-        Running statistics of batch norm take one step per call, by the mean over samples or groups.
         """
         inputs = (args, kwargs)
         check_generator(generator)
         if weights is not None:
-            _check_alone("weights", samples=samples, draws=draws, generator=generator)
+            check_exclusive("weights", samples=samples, draws=draws, generator=generator)
             return self._call_weights(weights, chunk_size, inputs)
         if samples is not None:
-            _check_alone("samples", draws=draws)
+            check_exclusive("samples", draws=draws)
             return self._call_samples(samples, chunk_size, generator, inputs)
         if chunk_size is not None:
-            raise ValueError("chunk_size goes with samples or weights.")
+            raise ValueError("chunk_size applies only to samples or weights.")
         if draws is not None or self.training:
             return self._call_draws(draws, generator, inputs)
         return self.module(*args, **kwargs)
@@ -152,10 +153,10 @@ class Variational(FactorScaling):
     def sample(
         self, shape: int | tuple[int, ...] = (), *, generator: torch.Generator | None = None
     ) -> dict[str, Tensor]:
-        """Draw weights: the names of the random parameters in the module -> sampled tensors.
+        """Draw weights: name of each random parameter in the module -> sampled tensor.
 
         Args:
-            shape: Leading shape of the samples; M stands for (M,), () is a single draw.
+            shape: Sample shape; an integer M means (M,), and () a single draw.
             generator: Source of randomness.
 
         Returns:
@@ -170,26 +171,26 @@ class Variational(FactorScaling):
     ) -> list[dict[str, Any]]:
         """Return parameter groups for an optimizer: every parameter once, with its learning rate.
 
-        The model's parametrization says by what the learning rate of a mean is multiplied, the
-        covariance how that of its factors follows from it: for a low-rank factor divided by the
-        rank under SGD, by its root under Adam.
+        The parametrization multiplies the learning rate of a mean by a factor; the covariance
+        derives the learning rates of its factors from that of the mean. For a low-rank factor it
+        divides by the rank under SGD, and by its square root under Adam.
 
         Args:
-            lr: Learning rate, before the factors of the parametrization.
+            lr: Base learning rate, before scaling by the parametrization.
             optimizer: The name of the optimizer: "sgd", "adam", "adamw" and others.
-            weight_decay: Weight decay of the means; factors have none, it would shrink the prior.
+            weight_decay: Weight decay of the means. Factors have none: it would shrink the prior.
 
         Raises:
-            ValueError: If the optimizer's scaling is not known, or a parameter is in no group.
+            ValueError: If the optimizer's scaling is unknown, or a parameter is in no group.
         """
-        self.defer_to(None)  # another optimizer will train the factors
+        self.defer_to(None)  # the optimizer that deferred updates is replaced
         return group_parameters(self.entries(optimizer), self, lr, weight_decay)
 
     def prior(self) -> Prior:
-        """Return a frozen copy of the present distribution, for `tacit.ELBO` and `tacit.GVI`.
+        """Return a frozen copy of the current distribution, for `tacit.ELBO` and `tacit.GVI`.
 
-        Before training that is the prior. It is kept only by whoever holds the copy: training on
-        the expected loss alone needs none.
+        Call it before training: the initialization is the prior. The model itself keeps no copy,
+        since training on the expected loss alone needs none.
         """
         return Prior(self.distributions)
 
@@ -201,29 +202,37 @@ class Variational(FactorScaling):
         )
         return {"module": module, "factors": factors, "total": module + factors}
 
+    @property
+    def call_notes(self) -> list[str]:
+        """How kinds of calls run, as observed so far: one sentence each.
+
+        Lists the calls that run in a loop, with vmap's reason, and whether `draws` run in one pass.
+        """
+        return call_notes(self._caller)
+
     def __repr__(self) -> str:
         return summary(
             self.parameter_counts(), self.module, self.layers, self.likelihood, self._caller
         )
 
     def defer_to(self, deferral: Deferral | None) -> None:
-        """Let an optimizer defer updates of the factors; None to end it."""
+        """Let an optimizer defer the updates of the factors; None stops it."""
         if self.deferral is not None:
             self.deferral.end()
         self.deferral = deferral
 
     def settle(self) -> None:
-        """Apply deferred updates to the factors.
+        """Apply all deferred updates to the factors.
 
-        Every access through the module does so. Call it before you use a reference to a factor
-        that you kept from earlier.
+        Every access through the model does so. Call it before using a reference to a factor that
+        was obtained earlier.
         """
         if self.deferral is not None:
             self.deferral.settle()
 
     @property
     def factors(self) -> nn.Module:
-        """The covariance factors, settled."""
+        """The covariance factors, with all deferred updates applied."""
         self.settle()
         return self.unsettled_factors
 
@@ -233,25 +242,25 @@ class Variational(FactorScaling):
 
     @property
     def unsettled_factors(self) -> nn.Module:
-        """The covariance factors, with deferred updates perhaps not applied."""
+        """The covariance factors, possibly with updates still deferred."""
         return cast(nn.Module, self._modules["factors"])
 
     def __getstate__(self) -> dict[str, Any]:
         self.settle()
-        return {**self.__dict__, "deferral": None}  # the optimizer trains the original only
+        return {**self.__dict__, "deferral": None}  # the optimizer doesn't train the copy
 
     def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Module]]:
-        """Yield all modules; `parameters()` relies on it, also when part of a larger module."""
+        """Yield all modules; `parameters()` calls it, also from an enclosing module."""
         self.settle()
         yield from super().named_modules(*args, **kwargs)
 
     def named_children(self) -> Iterator[tuple[str, nn.Module]]:
-        """Yield the direct submodules; `children()` and `apply()` rely on it."""
+        """Yield the direct submodules; `children()` and `apply()` call it."""
         self.settle()
         yield from super().named_children()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop the gradients. Setting them to None doesn't need the factors settled."""
+        """Reset the gradients; setting them to None leaves updates deferred."""
         if self.deferral is not None and set_to_none:
             self.deferral.forget_gradients()
             for part in self._modules.values():
@@ -261,12 +270,12 @@ class Variational(FactorScaling):
             super().zero_grad(set_to_none)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the state, settled."""
+        """Return the state, with all deferred updates applied."""
         self.settle()
         return super().state_dict(*args, **kwargs)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        self.settle()  # before loading, so that no deferred update is added to loaded values
+        self.settle()  # a later update would change the loaded values
         super()._load_from_state_dict(*args, **kwargs)
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
@@ -276,9 +285,9 @@ class Variational(FactorScaling):
     def _training_weights(
         self, shape: tuple[int, ...], generator: torch.Generator | None
     ) -> dict[str, Tensor]:
-        """Draw weights for a training step; an optimizer that defers updates draws its layers."""
-        usual = generator is not None or not self.training or torch.compiler.is_compiling()
-        if self.deferral is None or usual:
+        """Draw weights for a training step; layers with deferred updates by their optimizer."""
+        plain = generator is not None or not self.training or torch.compiler.is_compiling()
+        if self.deferral is None or plain:
             return self._draw(shape, generator)
         distributions = {layer.label: self._distribution(layer) for layer in self.layers}
         drawn = self.deferral.draw(distributions, shape)
@@ -309,13 +318,13 @@ class Variational(FactorScaling):
         count = self.draws if draws is None else checks.positive_integer("draws", draws)
         size = 1 if count == 1 else batch_size(self.module, inputs)
         if draws is None and count > 1:
-            # The default is a wish: the last batch of an epoch may have fewer examples. Batch norm
-            # needs two in a group.
+            # The default is an upper limit, since the last batch of an epoch may be smaller. Batch
+            # norm needs two examples per group.
             count = min(count, size // 2 if tracked_statistics(self.module) else size)
         if count <= 1:
-            return self._caller.one(self.module, self._training_weights((), generator), inputs)
+            return self._caller.call(self.module, self._training_weights((), generator), inputs)
         if count > size:
-            raise ValueError(f"draws: at most one per example, {size}; received {count}.")
+            raise ValueError(f"draws: expected at most one per example, {size}; received {count}.")
         weights = self._training_weights((count,), generator)
         return call_in_groups(self._caller, self.module, weights, inputs, size)
 
@@ -326,26 +335,26 @@ class Variational(FactorScaling):
         generator: torch.Generator | None,
         inputs: Inputs,
     ) -> Any:
-        # All noise first, so that chunks don't change what is drawn; the weights chunk by chunk.
+        # All noise is drawn first, so that chunks don't change it; weights only chunk by chunk.
         samples = checks.positive_integer("samples", samples)
         distributions = self.distributions
         noise = _draw_noise(distributions, (samples,), generator)
         if chunk_size is None:
             chunk_size = self._caller.best_chunk(self.module, self._shapes, inputs)
-        pieces = (
-            (self._weights(distributions, part), inputs) for part in chunks(noise, chunk_size)
+        chunks = (
+            (self._weights(distributions, part), inputs) for part in in_chunks(noise, chunk_size)
         )
-        return concatenate(self._caller.many(self.module, pieces))
+        return concatenate(self._caller.call_stacked(self.module, chunks))
 
     def _call_weights(self, weights: Weights, chunk_size: int | None, inputs: Inputs) -> Any:
-        shape = _leading_shape(weights, self._shapes)
+        shape = leading_shape(weights, self._shapes)
         if not shape:
-            return self._caller.one(self.module, weights, inputs)
+            return self._caller.call(self.module, weights, inputs)
         flat = {name: tensor.flatten(0, len(shape) - 1) for name, tensor in weights.items()}
         if chunk_size is None:
             chunk_size = self._caller.best_chunk(self.module, weights, inputs)
-        pieces = ((part, inputs) for part in chunks(flat, chunk_size))
-        output = concatenate(self._caller.many(self.module, pieces))
+        chunks = ((part, inputs) for part in in_chunks(flat, chunk_size))
+        output = concatenate(self._caller.call_stacked(self.module, chunks))
         return map_tensors(lambda tensor: tensor.unflatten(0, shape), output)
 
 
@@ -358,42 +367,3 @@ def _draw_noise(
         label: distribution.draw_noise(shape, generator=generator)
         for label, distribution in distributions.items()
     }
-
-
-def check_generator(generator: torch.Generator | None) -> None:
-    """Raise TypeError unless it is a generator or None."""
-    if generator is not None and not isinstance(generator, torch.Generator):
-        raise TypeError(f"generator: expected a torch.Generator, received {generator!r}.")
-
-
-def _check_alone(name: str, **others: object) -> None:
-    for other, value in others.items():
-        if value is not None:
-            raise ValueError(f"{name} and {other} exclude each other: choose one.")
-
-
-def _leading_shape(weights: Weights, shapes: Mapping[str, torch.Size]) -> tuple[int, ...]:
-    """Return the shape in front of the parameters' own, the same for all sampled tensors.
-
-    Args:
-        weights: Sampled tensors.
-        shapes: The parameters that are expected, with their shapes.
-
-    Raises:
-        ValueError: If these are not samples of these parameters.
-    """
-    if not isinstance(weights, Mapping) or weights.keys() != shapes.keys():
-        received = list(weights) if isinstance(weights, Mapping) else type(weights).__name__
-        raise ValueError(
-            "weights: expected a sample of this model, with the tensors "
-            f"{', '.join(shapes)}; received {received}."
-        )
-    first = next(iter(shapes))
-    leading = weights[first].shape[: weights[first].ndim - len(shapes[first])]
-    for name, tensor in weights.items():
-        expected = (*leading, *shapes[name])
-        if tensor.shape != expected:
-            raise ValueError(
-                f"weights: expected {name!r} of shape {expected}, received {tuple(tensor.shape)}."
-            )
-    return tuple(leading)

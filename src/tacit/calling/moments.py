@@ -1,4 +1,4 @@
-"""The outputs of a random last layer without sampling it: mean and variance in closed form."""
+"""Closed-form mean and variance of the outputs of a random last layer."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tacit.weights.noise import Gaussian
 def output_moments(
     model: Variational, *args: Any, generator: torch.Generator | None = None, **kwargs: Any
 ) -> tuple[Tensor, Tensor]:
-    """Return mean and variance of the outputs over the last layer, an `nn.Linear`.
+    """Return mean and variance of the outputs over the weights of the last layer, an `nn.Linear`.
 
-    Given the layer's inputs, its outputs W x + b are Gaussian: what a loss needs of them can be
-    computed instead of estimated. Other random layers are drawn once in train mode, and are at
-    their mean in eval mode.
+    Given the layer's inputs, its outputs W x + b are Gaussian, so an expected loss can be computed
+    from their moments instead of estimated. The weights of other random layers are drawn once in
+    train mode, and are the means in eval mode.
 
     Args:
         model: A model whose last operation is a random `nn.Linear`.
@@ -31,10 +31,10 @@ def output_moments(
         **kwargs: Keyword arguments of the wrapped module.
 
     Returns:
-        Means and variances of the outputs, of the same shape (..., outputs).
+        Means and variances of the outputs, both of shape (..., outputs).
 
     Raises:
-        ValueError: If the model's output is not that of a random linear layer.
+        ValueError: If the model's output is not the output of a random linear layer.
     """
     name = _last_layer(model)
     seen: list[tuple[Tensor, Tensor, int | Tensor]] = []
@@ -44,13 +44,13 @@ def output_moments(
     drawn = model.sample(generator=generator) if model.training else {}
     others = {key: value for key, value in drawn.items() if key.rpartition(".")[0] != name}
     try:
-        output = Caller(tied_names(model.module)).one(model.module, others, (args, kwargs))
+        output = Caller(tied_names(model.module)).call(model.module, others, (args, kwargs))
     finally:
         hook.remove()
     if len(seen) != 1 or output is not seen[0][1] or _changed(output, seen[0][2]):
         raise ValueError(
-            f"output_moments: the model's output must be that of its last random layer, {name!r}, "
-            "as it is: no activation, view or squeeze after it."
+            "output_moments: the model's output must be the unmodified output of its last random "
+            f"layer, {name!r}: no activation, view or squeeze after it."
         )
     features = seen[0][0].reshape(-1, seen[0][0].shape[-1])
     variance = torch.zeros_like(output)
@@ -62,11 +62,12 @@ def output_moments(
 
 
 def _stamp(output: Tensor) -> int | Tensor:
-    """Return what tells whether a tensor is changed in place later."""
+    """Return a record for `_changed`; inference tensors have no version counter."""
     return output.clone() if output.is_inference() else version(output)
 
 
 def _changed(output: Tensor, stamp: int | Tensor) -> bool:
+    """Return whether a tensor was changed in place since its stamp."""
     if isinstance(stamp, Tensor):
         return not torch.equal(output, stamp)
     return version(output) != stamp
@@ -75,7 +76,7 @@ def _changed(output: Tensor, stamp: int | Tensor) -> bool:
 def expected_squared_error(mean: Tensor, variance: Tensor, target: Tensor) -> Tensor:
     """Return E[(target - f)^2] over outputs f with these moments, averaged over all entries.
 
-    It is (target - mean)^2 + variance: the expectation of `F.mse_loss`, exactly.
+    It equals (target - mean)^2 + variance, the exact expectation of `F.mse_loss`.
     """
     if not target.shape == mean.shape == variance.shape:
         raise ValueError(
@@ -86,14 +87,14 @@ def expected_squared_error(mean: Tensor, variance: Tensor, target: Tensor) -> Te
 
 
 def cross_entropy_bound(mean: Tensor, variance: Tensor, target: Tensor) -> Tensor:
-    """Return an upper bound of E[cross-entropy] over Gaussian logits, averaged over examples.
+    """Return an upper bound on E[cross-entropy] over Gaussian logits, averaged over examples.
 
-    By Jensen's inequality E[log sum_c exp(f_c)] <= log sum_c exp(mean_c + variance_c / 2). It is
-    the expected cross-entropy where the variances are 0.
+    By Jensen's inequality E[log sum_c exp(f_c)] <= log sum_c exp(mean_c + variance_c / 2), with
+    equality if all variances are 0.
 
     Args:
         mean: Means of the logits, (..., C).
-        variance: Their variances, (..., C).
+        variance: Variances of the logits, (..., C).
         target: Classes, integers of shape (...).
     """
     if mean.shape != variance.shape or target.shape != mean.shape[:-1]:
@@ -107,7 +108,7 @@ def cross_entropy_bound(mean: Tensor, variance: Tensor, target: Tensor) -> Tenso
 
 
 def _last_layer(model: Variational) -> str:
-    """Return the name of the last random layer, if its outputs have closed-form moments."""
+    """Return the name of the last random layer, or raise if its outputs aren't Gaussian."""
     if not isinstance(model, Variational):
         raise TypeError(
             f"output_moments: expected a variational model, received {type(model).__name__}."
@@ -124,7 +125,7 @@ def _last_layer(model: Variational) -> str:
     tied = tied_names(model.module).keys() & {join(name, tensor) for tensor in ("weight", "bias")}
     if tied:
         raise ValueError(
-            f"output_moments: {', '.join(tied)} is used elsewhere in the model too, so the outputs "
-            "are not linear in it."
+            f"output_moments: {', '.join(tied)} is tied and used elsewhere in the model, so the "
+            "outputs are not linear in it."
         )
     return name

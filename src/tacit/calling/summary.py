@@ -1,4 +1,4 @@
-"""What `print(model)` shows of a variational model."""
+"""Descriptions of a variational model: `print(model)` and `model.call_notes`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def summary(
     likelihood: Likelihood | None,
     caller: Caller,
 ) -> str:
-    """Return which layers are random, what that adds, and which calls can't be vectorised."""
+    """Return the text of `print(model)`: parameters, random layers, calls that run in a loop."""
     lines = [
         f"Variational({type(module).__name__}): {counts['module']:,} parameters "
         f"+ {counts['factors']:,} in covariance factors"
@@ -32,7 +32,26 @@ def summary(
         lines.append(f"  {layer.label:{width}}  {layer.covariance}  over {tensors}")
     if likelihood is not None:
         lines.append(f"  likelihood: {likelihood}")
-    for (cut, training), obstacle in caller.obstacles.items():
-        kind = f"{'draws' if cut else 'samples'} in {'train' if training else 'eval'} mode"
-        lines.append(f"  {kind} run in a loop, vmap can't: {obstacle}")
+    lines += [f"  {note}" for note in _loop_notes(caller)]
     return "\n".join(lines)
+
+
+def call_notes(caller: Caller) -> list[str]:
+    """Return how kinds of calls run, one sentence each, for the kinds that have been tried."""
+    one_pass = [
+        f"draws in {_mode(training)} mode {'run' if groupable else 'do not run'} in one pass"
+        for training, groupable in caller.groupable.items()
+    ]
+    return _loop_notes(caller) + one_pass
+
+
+def _loop_notes(caller: Caller) -> list[str]:
+    return [
+        f"{'draws' if draws else 'samples'} in {_mode(training)} mode run in a loop, "
+        f"vmap can't: {obstacle}"
+        for (draws, training), obstacle in caller.obstacles.items()
+    ]
+
+
+def _mode(training: bool) -> str:
+    return "train" if training else "eval"

@@ -1,4 +1,4 @@
-"""Making a module variational: arguments checked, layers chosen, factors drawn."""
+"""Make a module variational: check arguments, select layers, initialize factors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from tacit._support import checks
-from tacit.calling.model import Variational, check_generator
+from tacit.calling.arguments import check_generator
+from tacit.calling.model import Variational
 from tacit.likelihood import Likelihood
 from tacit.scaling.parametrization import Parametrization, Standard
 from tacit.weights.layers import RandomLayer
@@ -16,7 +17,7 @@ from tacit.weights.noise import Gaussian, Noise
 from tacit.weights.selection import Where, select_layers
 
 OWN_KEYWORDS = {"samples", "draws", "weights", "chunk_size", "generator"}
-"""Arguments of `Variational.forward` that the wrapped module's forward can't have."""
+"""Arguments of `Variational.forward`, which the wrapped module's forward must not have."""
 
 
 def variational(
@@ -32,28 +33,31 @@ def variational(
 ) -> Variational:
     """Make a module variational: put a distribution over the parameters of some of its layers.
 
-    The module's own parameters are the means and stay as they are, so pretrained weights are kept.
-    What is added is a covariance factor for each chosen layer, drawn at random: the initialization
-    is the prior. Train the result on the loss you already have: `model(x)` uses one draw of the
-    weights, so the loss is an unbiased estimate of the expected loss.
+    The module's own parameters become the means, unchanged, so pretrained weights are kept. Each
+    chosen layer gets a randomly drawn covariance factor: the initialization is the prior. Train the
+    result on the loss you already have: `model(x)` uses one draw of the weights, so the loss is an
+    unbiased estimate of the expected loss.
 
     Args:
         module: Any module. It is wrapped, not copied.
-        where: Which layers are random. A dict from layers' names or globs to covariances; a list of
+        where: Which layers are random. A dict from layer names or globs to covariances; a list of
             names or globs, with `rank` (10 if left out); a function from the module to such a dict,
-            as `tacit.first_and_last`, the paper's recipe; or None for `tacit.every_layer`: all
+            such as `tacit.first_and_last`, the paper's recipe; or None for `tacit.every_layer`: all
             layers with a weight matrix, rank 3, at a quarter of the usual scale.
-        rank: Rank of the low-rank covariances where `where` is a list or None.
+        rank: Rank of the low-rank covariances if `where` is a list or None.
         noise: Distribution of z in w = mean + S z; `tacit.noise.Gaussian()` if left out.
-        parametrization: How large the factors start and how learning rates scale with width and
-            rank; `tacit.Standard()` if left out.
-        likelihood: What is observed given the outputs, for instance `tacit.Categorical()`;
-            `tacit.fit` and `tacit.predict` use it. Not needed in a loop of your own.
-        draws: Number of draws of the weights for a batch in train mode (at most one per example):
-            see `Variational.forward`. More draws mean less gradient noise.
+        parametrization: Sets the initial scale of the factors and how learning rates scale with
+            width and rank; `tacit.Standard()` if left out.
+        likelihood: Distribution of the targets given the outputs, for instance
+            `tacit.Categorical()`. Used by `tacit.fit` and `tacit.predict`; not needed in your own
+            training loop.
+        draws: Number of draws of the weights per batch in train mode, at most one per example; see
+            `Variational.forward`. More draws mean less gradient noise.
         generator: Source of randomness for the initial factors.
 
     Raises:
+        TypeError: If an argument has the wrong type, or the module is scripted or already
+            variational.
         ValueError: If a name matches no layer, a parameter is claimed twice or can't be random, or
             a covariance doesn't fit its layer.
 
@@ -106,20 +110,20 @@ def _check_module(module: nn.Module) -> None:
         raise _scripted_error("the module")
     if any(isinstance(part, Variational) for part in module.modules()):
         raise TypeError(
-            "variational: the module is variational already, or has a part that is; wrap the plain "
-            "module (model.module) and name all random layers at once."
+            "variational: the module is already variational or contains a variational module; wrap "
+            "the plain module (model.module) and name all random layers at once."
         )
-    if getattr(module, "is_gradient_checkpointing", False):  # Hugging Face's name for it
+    if getattr(module, "is_gradient_checkpointing", False):  # set by Hugging Face
         raise ValueError(
             "variational: activation checkpointing inside the module would recompute with the mean "
-            "weights; disable it, and checkpoint the variational model as a whole."
+            "weights; disable it and checkpoint the variational model as a whole."
         )
     taken = OWN_KEYWORDS & set(inspect.signature(module.forward).parameters)
     if taken:
         raise ValueError(
             f"variational: {type(module).__name__}.forward has an argument named "
-            f"{', '.join(sorted(taken))}, which is the variational model's own; rename it, or put "
-            "the module in another that does."
+            f"{', '.join(sorted(taken))}, which the variational model reserves; rename it, or wrap "
+            "the module in one that does."
         )
 
 
@@ -132,6 +136,6 @@ def _check_not_scripted(module: nn.Module, layers: list[RandomLayer]) -> None:
 
 def _scripted_error(what: str) -> TypeError:
     return TypeError(
-        f"variational: {what} is scripted, with its weights compiled in; wrap the module that it "
-        "was made of, and use torch.compile for speed."
+        f"variational: {what} is scripted, with its weights compiled in; wrap the original module, "
+        "and use torch.compile for speed."
     )

@@ -1,4 +1,4 @@
-"""The command line: `tacit` and its commands, one file each."""
+"""The command line interface: `tacit` and its commands, one file each."""
 
 from tacit.cli.entry import main
 

@@ -1,4 +1,4 @@
-"""`tacit bench`: run a comparison of methods and report it."""
+"""`tacit bench`: compare methods and report the results."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ NUMBERS = {
     "lr": (float, None, "learning rate (the problem's default for a plain network)"),
     "batch-size": (int, 128, "examples per step"),
     "width": (int, None, "width, for networks with a width argument"),
-    "train-size": (int, None, "train on the first N images (all)"),
-    "validation-size": (int, None, "fit temperatures on the first N validation images (all)"),
-    "test-size": (int, None, "test on the first N images (all)"),
+    "train-size": (int, None, "train on the first N examples (all)"),
+    "validation-size": (int, None, "fit temperatures on the first N validation examples (all)"),
+    "test-size": (int, None, "test on the first N examples (all)"),
     "corrupted-size": (
-        int, None, "images per corruption and out-of-distribution set (as many as test images)",
+        int, None, "examples per corruption and out-of-distribution set (as many as for testing)",
     ),
     "samples": (int, 32, "sampled functions per prediction"),
 }  # fmt: skip
@@ -39,66 +39,74 @@ NUMBERS = {
 
 def add_to(commands: Any) -> None:
     """Add the command and its arguments."""
-    description = "Compare methods: run a grid of trainings and write a report."
+    description = "Compare methods over several seeds and write a report."
     parser = commands.add_parser("bench", help=description, description=description)
     actions = parser.add_subparsers(metavar="run|report", required=True)
-    runs = actions.add_parser(
+    _add_comparison(actions)
+    _add_report(actions)
+
+
+def _add_comparison(actions: Any) -> None:
+    comparison = actions.add_parser(
         "run",
-        help="train and test every method from every seed",
-        description="Train and test every method from every seed. Each result is written to a file "
-        "in DIR as soon as it is known: the same command resumes an interrupted run. The exit code "
-        "is 3 if a training fails; the others continue.",
+        help="train and test every method with every seed",
+        description="Train and test every method with every seed. Each result is written to a file "
+        "in DIR when its training run ends, so the same command resumes an interrupted comparison. "
+        "A failed training run does not stop the others; the exit code is then 3.",
     )
-    runs.add_argument(
+    comparison.add_argument(
         "--data",
         type=_names,
         required=True,
-        help=f"comma-separated: {', '.join(PROBLEMS)}, or module:name of your own",
+        help=f"comma-separated: {', '.join(PROBLEMS)}, or your own as module:name",
     )
-    runs.add_argument(
+    comparison.add_argument(
         "--methods",
         type=_names,
         default=["all"],
-        help=f"all, or comma-separated: {', '.join(METHODS)}, or module:name of your own (all)",
+        help=f"all, or comma-separated: {', '.join(METHODS)}, or your own as module:name (all)",
     )
-    runs.add_argument(
+    comparison.add_argument(
         "--parametrization",
         type=_names,
         default=list(PARAMETRIZATIONS),
         help="sp, mup or both (sp,mup)",
     )
-    runs.add_argument("--seeds", type=int, default=5, help="number of seeds (5)")
+    comparison.add_argument("--seeds", type=int, default=5, help="number of seeds (5)")
     for name, (kind, default, text) in NUMBERS.items():
         known = f" ({default})" if default is not None else ""
-        runs.add_argument(f"--{name}", type=kind, default=default, help=text + known)
-    runs.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of results")
-    runs.add_argument(
-        "--jobs", type=int, default=-1, help="number of parallel trainings (one per core)"
+        comparison.add_argument(f"--{name}", type=kind, default=default, help=text + known)
+    comparison.add_argument("--out", type=Path, required=True, metavar="DIR", help="results folder")
+    comparison.add_argument(
+        "--jobs", type=int, default=-1, help="number of parallel training runs (one per core)"
     )
-    runs.add_argument(
+    comparison.add_argument(
         "--backend",
         default="loky",
         help="joblib backend: loky (local processes), dask, ray, ... (loky)",
     )
-    runs.add_argument(
-        "--address", help="address of the cluster's scheduler, for instance tcp://host:8786"
+    comparison.add_argument(
+        "--address", help="address of the cluster scheduler, e.g. tcp://host:8786"
     )
-    runs.set_defaults(run=_run)
-    reports = actions.add_parser(
+    comparison.set_defaults(command=_train_grid)
+
+
+def _add_report(actions: Any) -> None:
+    report = actions.add_parser(
         "report",
-        help="write report.html and report.md from results",
-        description="Write report.html, and report.md with its figures, into DIR.",
+        help="write report.html and report.md from saved results",
+        description="Write report.html, and report.md with its figures, to DIR.",
     )
-    reports.add_argument("out", type=Path, metavar="DIR", help="folder of results")
-    reports.add_argument("--title", default="Methods compared", help="title of the page")
-    reports.set_defaults(run=_report)
+    report.add_argument("out", type=Path, metavar="DIR", help="results folder")
+    report.add_argument("--title", default="Methods compared", help="title of the report")
+    report.set_defaults(command=_report)
 
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _train_grid(arguments: argparse.Namespace) -> int:
     names = [name.replace("-", "_") for name in NUMBERS]
     settings = {name: getattr(arguments, name) for name in names}
     methods = list(METHODS) if arguments.methods == ["all"] else arguments.methods
@@ -106,27 +114,27 @@ def _run(arguments: argparse.Namespace) -> int:
         arguments.data, methods, arguments.parametrization, arguments.seeds, **settings
     )
     missing = sum(not is_finished(cell, arguments.out) for cell in cells)
-    sys.stdout.write(f"{len(cells)} trainings, {len(cells) - missing} done before\n")
+    sys.stdout.write(f"{len(cells)} training runs, {len(cells) - missing} already finished\n")
     start, count = time.monotonic(), 0
 
     def done(cell: Cell, problem: str | None) -> None:
         nonlocal count
         count += 1
-        passed = time.monotonic() - start
-        left = passed / count * (missing - count)
-        ahead = f"{left / 60:.0f} min" if left > 120 else f"{left:.0f} s"
+        seconds = (time.monotonic() - start) / count * (missing - count)
+        left = f"{seconds / 60:.0f} min" if seconds > 120 else f"{seconds:.0f} s"
         state = "failed" if problem else "done"
-        sys.stdout.write(f"[{count}/{missing}] {cell.name} {state}, about {ahead} left\n")
+        sys.stdout.write(f"[{count}/{missing}] {cell.name} {state}, about {left} left\n")
         if problem:
             sys.stderr.write(problem)
         sys.stdout.flush()
 
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the workers too
+    # Raised as KeyboardInterrupt, SIGTERM also stops the worker processes.
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     failed = run_cells(
         cells, arguments.out, jobs=arguments.jobs, backend=arguments.backend,
         address=arguments.address, done=done,
     )  # fmt: skip
-    signal.signal(signal.SIGTERM, before)
+    signal.signal(signal.SIGTERM, previous)
     return 3 if failed else 0
 
 

@@ -1,4 +1,4 @@
-"""`tacit data`: which sets there are, and which are on this machine."""
+"""`tacit data`: list, fetch, verify and locate datasets."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ from tacit.data import cache, catalog
 
 def add_to(commands: Any) -> None:
     """Add the command and its arguments."""
-    description = "Data to train and to test on: list, fetch, verify, path."
+    description = "List, fetch, verify and locate datasets."
     parser = commands.add_parser("data", help=description, description=description)
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    for name, run, text in (
-        ("list", _list, "show all sets, and which are on this machine"),
-        ("fetch", _fetch, "fetch and decode sets, or all corruptions of one (cifar10_c)"),
-        ("verify", _verify, "check the content of sets on this machine"),
-        ("path", _path, "print where sets are, there or not"),
+    for name, command, text in (
+        ("list", _list, "list all datasets, and which are on this machine"),
+        ("fetch", _fetch, "fetch and decode datasets, or all corruptions of a family (cifar10_c)"),
+        ("verify", _verify, "verify the content of datasets, by default of all on this machine"),
+        ("path", _path, "print the paths of datasets, whether they exist or not"),
     ):
         action = actions.add_parser(name, help=text, description=text)
         if name != "list":
-            many = "*" if name == "verify" else "+"
-            action.add_argument("names", nargs=many, metavar="NAME", help="of a set")
+            count = "*" if name == "verify" else "+"
+            action.add_argument("names", nargs=count, metavar="NAME", help="name of a dataset")
         action.add_argument(
-            "--root", type=Path, help="folder of data ($TACIT_DATA, or tacit in the user's cache)"
+            "--root", type=Path, help="data folder ($TACIT_DATA, or tacit in the user's cache)"
         )
-        action.set_defaults(run=run)
+        action.set_defaults(command=command)
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    table = Table("name", "what it is", "MB to fetch", "here")
+    table = Table("name", "description", "download, MB", "on this machine")
     for recipe in catalog.SINGLE:
-        here = "yes" if cache.data_path(recipe, arguments.root).exists() else "no"
-        table.add_row(recipe.name, recipe.about, f"{recipe.megabytes:,}", here)
+        present = "yes" if cache.data_path(recipe, arguments.root).exists() else "no"
+        table.add_row(recipe.name, recipe.about, f"{recipe.megabytes:,}", present)
     for name, family in catalog.FAMILIES.items():
         count = sum(cache.data_path(r, arguments.root).exists() for r in family.values())
         megabytes = max(recipe.megabytes for recipe in family.values())
-        about = f"corrupted test sets, {len(family)} as published"
+        about = f"published corrupted test sets, {len(family)} corruptions"
         table.add_row(name, about, f"{megabytes:,}", f"{count} of {len(family)}")
     print_table(table)
     return 0
 
 
 def _fetch(arguments: argparse.Namespace) -> int:
-    return max([_fetched(recipe, arguments.root) for recipe in _chosen(arguments.names)])
+    return max([_fetch_one(recipe, arguments.root) for recipe in _chosen(arguments.names)])
 
 
-def _fetched(recipe: cache.Recipe, root: Path | None) -> int:
+def _fetch_one(recipe: cache.Recipe, root: Path | None) -> int:
     try:
         sys.stdout.write(f"{recipe.name}: {cache.fetch(recipe, root)}\n")
     except (cache.DataMissingError, ModuleNotFoundError, OSError) as error:
@@ -68,7 +68,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         chosen = [r for r in every if cache.data_path(r, arguments.root).exists()]
     problems = {recipe.name: _problem(recipe, arguments.root) for recipe in chosen}
     for name, problem in problems.items():
-        sys.stdout.write(f"{name}: {problem or 'as it should be'}\n")
+        sys.stdout.write(f"{name}: {problem or 'ok'}\n")
     return 3 if any(problems.values()) else 0
 
 

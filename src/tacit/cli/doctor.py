@@ -1,4 +1,4 @@
-"""`tacit doctor`: is the environment in order, and a model, before it is trained for hours?"""
+"""`tacit doctor`: check the environment, and a model before a long training run."""
 
 from __future__ import annotations
 
@@ -16,28 +16,37 @@ COLORS = {"ok": "green", "note": "yellow", "problem": "red"}
 
 def add_to(commands: Any) -> None:
     """Add the command and its arguments."""
-    description = "Look at the environment, and at a model: memory, variances, gradient noise."
+    description = "Check the environment, and a model's memory, variances and gradient noise."
     parser = commands.add_parser(
         "doctor",
         help=description,
-        description=f"{description} The exit code is 3 if there is a problem.",
+        description=f"{description} The exit code is 3 if a problem is found.",
     )
     parser.add_argument(
-        "model", nargs="?", metavar="MODULE:NAME", help="a variational model, or a function for one"
+        "model",
+        nargs="?",
+        metavar="MODULE:NAME",
+        help="a variational model, or a function that returns one",
     )
-    parser.add_argument("--data", metavar="MODULE:NAME", help="a batch of inputs and targets")
-    parser.add_argument("--lr", type=float, help="the learning rate that is planned")
-    parser.add_argument("--quick", action="store_true", help="don't try out compile and processes")
-    parser.set_defaults(run=_run)
+    parser.add_argument(
+        "--data",
+        metavar="MODULE:NAME",
+        help="a batch of inputs and targets, or a function that returns one",
+    )
+    parser.add_argument("--lr", type=float, help="planned learning rate")
+    parser.add_argument(
+        "--quick", action="store_true", help="skip the trials of torch.compile and of two processes"
+    )
+    parser.set_defaults(command=_diagnose)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _diagnose(arguments: argparse.Namespace) -> int:
     findings = list(environment(trials=not arguments.quick))
     if arguments.model is not None:
         data = None if arguments.data is None else _value(arguments.data, "--data")
         findings += diagnose(_value(arguments.model, "MODULE:NAME"), data, lr=arguments.lr)
     elif arguments.data is not None:
-        raise ValueError("--data goes with a model.")
+        raise ValueError("--data: expected a model (MODULE:NAME) as well.")
     _print(findings)
     return 3 if any(finding.verdict == "problem" for finding in findings) else 0
 
@@ -49,7 +58,7 @@ def _value(target: str, option: str) -> Any:
 
 
 def _print(findings: list[Finding]) -> None:
-    table = Table("what", "found", "verdict", "advice")
+    table = Table("check", "result", "verdict", "advice")
     for finding in findings:
         color = COLORS[finding.verdict]
         verdict = f"[{color}]{finding.verdict}[/{color}]"

@@ -1,4 +1,4 @@
-"""`tacit COMMAND`: reads the arguments, runs the command, and says errors in one line."""
+"""`tacit COMMAND`: parses the arguments, calls the command, reports errors in one line."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ COMMANDS = (demo, doctor, mup, data, bench, reproduce)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0, 2 for wrong arguments, 3 if a check fails.
+    """Execute a command and return its exit code.
 
-    1 is Python's own code for a crash, for instance in the code of the user's network.
+    0 means success, 2 invalid arguments, 3 a failed check and 130 an interrupt. Exceptions from the
+    user's own code propagate, so that Python prints the traceback and exits with 1.
 
     Args:
-        arguments: What follows `tacit`; those of the process if left out.
+        arguments: Command-line arguments after `tacit`; `sys.argv[1:]` by default.
     """
     parser = argparse.ArgumentParser(
-        prog="tacit", description="Deep networks that know what they don't know."
+        prog="tacit", description="Variational deep learning without a regularizer."
     )
     number = version("tacit-torch")
     parser.add_argument("--version", action="version", version=f"tacit {number}")
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.add_to(commands)
     parsed = parser.parse_args(arguments)
     try:
-        code: int = parsed.run(parsed)
+        code: int = parsed.command(parsed)
     except (ValueError, TypeError) as error:
         sys.stderr.write(f"tacit: {error}\n")
         return 2

@@ -1,4 +1,4 @@
-"""`tacit mup`: does a parametrization keep its promise on a network of yours?"""
+"""`tacit mup`: test a parametrization on a network of your own."""
 
 from __future__ import annotations
 
@@ -27,59 +27,90 @@ PARAMETRIZATIONS: dict[str, type[Parametrization]] = {
 
 def add_to(commands: Any) -> None:
     """Add the command and its arguments."""
-    description = "Test on a network of yours whether learning rates transfer across widths."
+    description = "Test whether learning rates transfer across widths of your own network."
     parser = commands.add_parser("mup", help=description, description=description)
     kinds = parser.add_subparsers(metavar="check|transfer", required=True)
+    _add_check(kinds)
+    _add_transfer(kinds)
+
+
+def _add_check(kinds: Any) -> None:
     check = kinds.add_parser(
         "check",
-        help="train a few steps at several widths: do features move alike?",
-        description="Train a few steps at several widths and see how far features move. The exit "
-        "code is 3 if they don't move alike.",
+        help="train a few steps at several widths and compare how far features move",
+        description="Train a few steps at several widths and compare how far features move. The "
+        "exit code is 3 if the distance depends on the width.",
     )
     check.add_argument(
-        "--widths", type=_integers, default=[64, 128, 256, 512], help="64,128,256,512"
+        "--widths",
+        type=_integers,
+        default=[64, 128, 256, 512],
+        help="comma-separated widths (64,128,256,512)",
     )
     check.add_argument("--lr", type=float, default=0.01, help="learning rate (0.01)")
     check.add_argument("--steps", type=int, default=5, help="training steps (5)")
-    check.add_argument("--seeds", type=int, default=3, help="networks for each width (3)")
-    check.set_defaults(run=_check)
+    check.add_argument("--seeds", type=int, default=3, help="networks per width (3)")
+    _add_shared(check, "largest slope of log change over log width that passes")
+    check.set_defaults(command=_check)
+
+
+def _add_transfer(kinds: Any) -> None:
     transfer = kinds.add_parser(
         "transfer",
-        help="tune the learning rate of a small network and see whether it serves large ones",
-        description="Tune the learning rate of a small network and see whether it serves large "
-        "ones. The exit code is 3 if it doesn't.",
+        help="tune the learning rate of a small network and test it on larger ones",
+        description="Tune the learning rate of a small network and test it on larger ones. The "
+        "exit code is 3 if it does not transfer.",
     )
     transfer.add_argument("--small", type=int, required=True, help="width to tune at")
-    transfer.add_argument("--large", type=_integers, required=True, help="widths to transfer to")
     transfer.add_argument(
-        "--grid", type=_numbers, default=GRID, help="learning rates (powers of 2, 2^-10 to 1)"
+        "--large", type=_integers, required=True, help="comma-separated widths to transfer to"
     )
-    transfer.add_argument("--validation", metavar="MODULE:NAME", help="like --data")
+    transfer.add_argument(
+        "--grid",
+        type=_numbers,
+        default=GRID,
+        help="comma-separated learning rates (powers of 2 from 2^-10 to 1)",
+    )
+    transfer.add_argument(
+        "--validation",
+        metavar="MODULE:NAME",
+        help="validation data, in the form of --data (the training data)",
+    )
     transfer.add_argument("--steps", type=int, default=200, help="training steps (200)")
-    transfer.add_argument("--batch-size", type=int, default=64, help="examples in a step (64)")
-    transfer.add_argument("--seeds", type=int, default=1, help="runs for each pair (1)")
-    transfer.set_defaults(run=_transfer)
-    for kind in (check, transfer):
-        kind.add_argument(
-            "make_net", metavar="MODULE:FUNCTION", help="from a width to a network, initialized"
-        )
-        kind.add_argument(
-            "--data",
-            metavar="MODULE:NAME",
-            required=True,
-            help="inputs and targets: a pair of tensors, or a function that returns one",
-        )
-        kind.add_argument(
-            "--parametrization",
-            metavar="sp|mup|ntp|MODULE:NAME",
-            help="of a plain network (sp); a variational model has its own",
-        )
-        kind.add_argument("--loss", metavar="MODULE:FUNCTION", help="of outputs and targets")
-        kind.add_argument("--optimizer", default="sgd", help="sgd, adam, adamw, ... (sgd)")
-        kind.add_argument(
-            "--tolerance", type=float, default=0.25, help="what counts as none (0.25)"
-        )
-        kind.add_argument("--out", type=Path, help="folder for the numbers (JSON) and the figure")
+    transfer.add_argument("--batch-size", type=int, default=64, help="examples per step (64)")
+    transfer.add_argument(
+        "--seeds", type=int, default=1, help="training runs per width and learning rate (1)"
+    )
+    _add_shared(transfer, "largest relative excess loss that passes")
+    transfer.set_defaults(command=_transfer)
+
+
+def _add_shared(kind: argparse.ArgumentParser, tolerance: str) -> None:
+    """Add the arguments that both kinds of test share; `tolerance` is the help for --tolerance."""
+    kind.add_argument(
+        "make_net",
+        metavar="MODULE:FUNCTION",
+        help="function from a width to an initialized network",
+    )
+    kind.add_argument(
+        "--data",
+        metavar="MODULE:NAME",
+        required=True,
+        help="inputs and targets: a pair of tensors, or a function that returns one",
+    )
+    kind.add_argument(
+        "--parametrization",
+        metavar="sp|mup|ntp|MODULE:NAME",
+        help="parametrization of a plain network (sp); a variational model has its own",
+    )
+    kind.add_argument(
+        "--loss",
+        metavar="MODULE:FUNCTION",
+        help="function of outputs and targets (cross-entropy or squared error)",
+    )
+    kind.add_argument("--optimizer", default="sgd", help="sgd, adam, adamw, ... (sgd)")
+    kind.add_argument("--tolerance", type=float, default=0.25, help=f"{tolerance} (0.25)")
+    kind.add_argument("--out", type=Path, help="folder for the numbers (JSON) and the figure")
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -92,7 +123,7 @@ def _check(arguments: argparse.Namespace) -> int:
         seeds=arguments.seeds,
         **_shared(arguments),
     )
-    return _tell(found, found.holds, arguments, "coordinate_check")
+    return _report(found, found.holds, arguments, "coordinate_check")
 
 
 def _transfer(arguments: argparse.Namespace) -> int:
@@ -108,11 +139,11 @@ def _transfer(arguments: argparse.Namespace) -> int:
         seeds=arguments.seeds,
         **_shared(arguments),
     )
-    return _tell(found, found.transferred, arguments, "learning_rate_transfer")
+    return _report(found, found.transferred, arguments, "learning_rate_transfer")
 
 
 def _prepare(out: Path | None) -> None:
-    """Find out before the work whether its results can be written."""
+    """Check before any training that results can be written."""
     if out is None:
         return
     if find_spec("matplotlib") is None:
@@ -140,22 +171,22 @@ def _shared(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _tell(
+def _report(
     found: CoordinateCheck | LearningRateTransfer,
-    good: bool,
+    passed: bool,
     arguments: argparse.Namespace,
     name: str,
 ) -> int:
     console = Console(soft_wrap=True, highlight=False)
     console.print(str(found), markup=False)
     if arguments.out is not None:
-        numbers, figure = (arguments.out / f"{name}.{ending}" for ending in ("json", "png"))
-        given = {key: value for key, value in vars(arguments).items() if key != "run"}
+        numbers, figure = (arguments.out / f"{name}.{suffix}" for suffix in ("json", "png"))
+        given = {key: value for key, value in vars(arguments).items() if key != "command"}
         saved = {"arguments": given, **found.to_dict()}
         numbers.write_text(json.dumps(saved, indent=1, default=str) + "\n")
         found.plot(figure)
         console.print(f"written: {numbers}, {figure}", markup=False)
-    return 0 if good else 3
+    return 0 if passed else 3
 
 
 def _data(target: str, option: str) -> Any:
@@ -169,11 +200,16 @@ def _parametrization(name: str | None) -> Parametrization | None:
     if name in PARAMETRIZATIONS:
         return PARAMETRIZATIONS[name]()
     if ":" not in name:
-        raise ValueError(f"--parametrization: expected sp, mup, ntp or module:name, not {name!r}.")
+        raise ValueError(
+            f"--parametrization: expected sp, mup, ntp or module:name, received {name!r}."
+        )
     given = load(name, "--parametrization")
     made = call(given) if callable(given) else given
     if not isinstance(made, Parametrization):
-        raise TypeError(f"--parametrization: {name!r} is no parametrization of tacit.")
+        raise TypeError(
+            f"--parametrization: expected {name!r} to be a Parametrization, received "
+            f"{type(made).__name__}."
+        )
     return made
 
 
@@ -182,7 +218,7 @@ def _integers(text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"expected integers with commas between, received {text!r}"
+            f"expected comma-separated integers, received {text!r}"
         ) from None
 
 
@@ -191,5 +227,5 @@ def _numbers(text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"expected numbers with commas between, received {text!r}"
+            f"expected comma-separated numbers, received {text!r}"
         ) from None

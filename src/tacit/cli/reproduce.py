@@ -26,21 +26,22 @@ def add_to(commands: Any) -> None:
         "names",
         nargs="+",
         metavar="NAME",
-        help=f"list, all, page (write it from saved results), or some of {', '.join(EXPERIMENTS)}",
+        help="list, all, page (write the page from saved results), or experiments: "
+        f"{', '.join(EXPERIMENTS)}",
     )
     parser.add_argument(
         "--scale",
         choices=SCALES,
         default="cpu",
-        help="smoke: only to see that it runs; cpu: for two cores; paper: the paper's size (cpu)",
+        help="smoke: a quick trial; cpu: sized for two cores; paper: as in the paper (cpu)",
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("results"), help="folder of results (results)"
+        "--out", type=Path, default=Path("results"), help="results folder (results)"
     )
-    parser.set_defaults(run=_run)
+    parser.set_defaults(command=_reproduce)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _reproduce(arguments: argparse.Namespace) -> int:
     if arguments.names == ["list"]:
         return _list()
     if find_spec("matplotlib") is None:
@@ -48,12 +49,12 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.names != ["page"]:
         names = list(EXPERIMENTS) if arguments.names == ["all"] else arguments.names
         for experiment in [find_experiment(name) for name in names]:
-            _reproduce(experiment, arguments.scale, arguments.out)
-    sys.stdout.write(f"the page: {write_page(arguments.out)}\n")
+            _reproduce_one(experiment, arguments.scale, arguments.out)
+    sys.stdout.write(f"page: {write_page(arguments.out)}\n")
     return 0
 
 
-def _reproduce(experiment: Experiment, scale: str, out: Path) -> None:
+def _reproduce_one(experiment: Experiment, scale: str, out: Path) -> None:
     """Run an experiment and print its verdicts."""
     start = time.monotonic()
     sys.stdout.write(f"{experiment.name}, about {experiment.minutes[scale]:g} min ...\n")
@@ -68,7 +69,7 @@ def _reproduce(experiment: Experiment, scale: str, out: Path) -> None:
 
 
 def _list() -> int:
-    table = Table("name", "claims", *(f"{scale}, min" for scale in SCALES), "needs, beyond smoke")
+    table = Table("name", "claims", *(f"{scale}, min" for scale in SCALES), "needed beyond smoke")
     for name, experiment in EXPERIMENTS.items():
         minutes = (f"{experiment.minutes[scale]:g}" for scale in SCALES)
         table.add_row(name, "\n".join(experiment.claims), *minutes, experiment.needs)

@@ -90,14 +90,23 @@ def _read(file: IO[bytes] | gzip.GzipFile, name: str, limit: int) -> bytes:
 
 def _debian_data(path: Path) -> bytes:
     """Return data.tar.*, the member of a Debian package that holds its files."""
+    left = path.stat().st_size
     with path.open("rb") as file:
         if file.read(len(DEBIAN)) != DEBIAN:
             raise ValueError(f"{path} is not a Debian package: wrong magic bytes.")
         while header := file.read(60):
-            name, size = header[:16].decode("ascii").strip(), int(header[48:58])
+            name, size = _debian_member(path, header)
             if name.rstrip("/") == "data.tar.zst":
                 raise ValueError(f"{path} is compressed with zstd, which is not supported.")
             if name.startswith("data.tar"):
-                return file.read(size)
+                return file.read(min(size, left))
             file.seek(size + size % 2, io.SEEK_CUR)
     raise ValueError(f"{path} contains no data.tar.")
+
+
+def _debian_member(path: Path, header: bytes) -> tuple[str, int]:
+    """Return name and size from the header of an ar archive's member."""
+    name, size = header[:16], header[48:58].strip()
+    if len(header) != 60 or not name.isascii() or not size.isdigit():  # a sign is no digit
+        raise ValueError(f"{path} is damaged: a member has no valid name and size.")
+    return name.decode("ascii").strip(), int(size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -58,6 +59,10 @@ class Images(Dataset[tuple[Tensor, Tensor]]):
                     f"Images({name}): expected 1 or {self.pixels.shape[1]} values, one for each "
                     f"channel; received {len(numbers)}."
                 )
+        if not all(map(math.isfinite, self.mean)):
+            raise ValueError(f"Images(mean): expected finite values, received {self.mean}.")
+        if not all(0 < std < math.inf for std in self.std):
+            raise ValueError(f"Images(std): expected values above 0, received {self.std}.")
 
     def __len__(self) -> int:
         return len(self.pixels)

@@ -1,4 +1,4 @@
-"""What a trained model says: predictions, scores, calibration, files."""
+"""Using a trained model: predictions, scores, calibration, files."""
 
 from tacit.inference.calibration import Calibration, calibrate
 from tacit.inference.functions import Cost, Predictor, predict

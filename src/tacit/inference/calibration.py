@@ -1,4 +1,4 @@
-"""Temperatures: make a classifier's confidence match its accuracy on validation data."""
+"""Temperature scaling: match a classifier's confidence to its accuracy on validation data."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from tacit.likelihood import Categorical, DiscreteLikelihood
 from tacit.likelihood.discrete import Scope, check_scope, scaled_logits
 from tacit.likelihood.predictive import average_log_probs, check_labels
 
-BOUND = math.log(100)  # of log T and of offsets: temperatures are between 1/100 and 100
-CONVERGED = 1e-4  # slope of the NLL in nats where the search has ended
+BOUND = math.log(100)  # bound of |log T| and |offset|: temperatures lie between 1/100 and 100
+CONVERGED = 1e-4  # largest gradient of the NLL, in nats, that counts as converged
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What `calibrate` found.
+    """Result of `calibrate`.
 
     Args:
-        temperature: The temperature T; with `per_class` the best single one, where the search
-            for the others began.
-        scope: What it divides.
+        temperature: The temperature T; with `per_class`, the best single temperature, from which
+            the search for the others started.
+        scope: What the temperature divides.
         nll_before: Validation NLL with T = 1.
-        nll: Validation NLL with T, never larger.
+        nll: Validation NLL after calibration, never larger than `nll_before`.
         examples: Number of validation examples.
     """
 
@@ -54,28 +54,27 @@ def calibrate(
     batch_size: int = 1024,
     generator: torch.Generator | None = None,
 ) -> Calibration:
-    """Set the temperature of a classifier's predictions to the best one on validation data.
+    """Set the temperature of a classifier's predictions to the optimum on validation data.
 
-    The logits are computed in one pass over the data; the temperature is then found on them, by
-    L-BFGS in log T from the best point of a coarse grid. It is always positive, bounded, and never
-    gives a larger NLL on these data than T = 1. Few data move it little: log T has a standard
-    normal prior.
+    The logits are computed in one pass over the data; the temperature is then optimised by L-BFGS
+    in log T, from the best point of a coarse grid. It is positive, bounded, and never increases the
+    NLL of these data over T = 1. A standard normal prior on log T keeps it near 1 if data are few.
 
     Args:
         model: A variational model or a plain network.
         validation: A pair of tensors or arrays, a Dataset or a DataLoader.
-        samples: Number of functions of a variational model.
-        scope: "logits": all logits are divided by T. "mean": their mean over functions only, and
-            the functions' deviations from it are kept, as the theory says.
-        per_class: Whether to look for a temperature and an offset of the logits for each class
-            (vector scaling) instead of one temperature. More to fit: it needs more data, some of
-            each class, and is kept near the single temperature where there are few.
-        likelihood: For a model without one; its temperature is set.
-        batch_size: Examples in a pass.
-        generator: Source of randomness of the functions.
+        samples: Number of functions drawn from a variational model.
+        scope: "logits" divides all logits by T. "mean" divides their mean over functions only and
+            keeps the deviations from it, as in the theory.
+        per_class: Whether to fit a temperature and an offset per class (vector scaling) instead of
+            one temperature. It needs more data, with examples of every class; a prior keeps it near
+            the single temperature if data are few.
+        likelihood: Likelihood of a model without one; its temperature is set.
+        batch_size: Examples per forward pass.
+        generator: Source of randomness for drawing the functions.
 
     Returns:
-        The temperature, also set in the likelihood, and the NLL before and after.
+        The temperature, which is also set in the likelihood, and the NLL before and after.
     """
     found = likelihood_of(model, likelihood)
     if not isinstance(found, DiscreteLikelihood):
@@ -84,7 +83,7 @@ def calibrate(
             f"{found!r}. A Gaussian learns its scale in training."
         )
     if per_class and not isinstance(found, Categorical):
-        raise ValueError("per_class: a yes-or-no question has no classes to scale apart.")
+        raise ValueError(f"per_class: expected a Categorical likelihood, received {found!r}.")
     check_scope(scope)
     logits, labels = _logits(model, found, validation, samples, batch_size, generator)
     if per_class:
@@ -94,12 +93,12 @@ def calibrate(
         scaled = scaled_logits(logits, log_temperature.exp(), scope, offset)
         return F.nll_loss(average_log_probs(scaled, found.averaging), labels)
 
-    def cautious(log_temperature: Tensor) -> Tensor:
-        # As if log T were normal around 0: few data, or data that are all right, move it little.
+    def regularised(log_temperature: Tensor) -> Tensor:
+        # Standard normal prior on log T: few data, or only correct predictions, move it little.
         return nll(log_temperature) + log_temperature.square() / (2 * len(labels))
 
-    places = logits.new_tensor([0, *(BOUND * (i / 10 - 1) for i in range(21))])
-    (single,) = best = _minimum(cautious, min(places, key=lambda x: cautious(x).item()))
+    grid = logits.new_tensor([0, *(BOUND * (i / 10 - 1) for i in range(21))])
+    (single,) = best = _minimum(regularised, min(grid, key=lambda x: regularised(x).item()))
     if abs(single) > 0.99 * BOUND:
         warnings.warn(
             f"calibrate: the temperature is at its bound, {single.exp().item():.3g}.", stacklevel=2
@@ -108,13 +107,13 @@ def calibrate(
         each = single.expand(logits.shape[-1])
 
         def penalised(log_temperature: Tensor, offset: Tensor) -> Tensor:
-            # As if each number were normal around the start: few data move it little.
+            # Normal prior around the single temperature and zero offsets.
             moved = (log_temperature - each).square().sum() + offset.square().sum()
             return nll(log_temperature, offset) + moved / (2 * len(labels))
 
         best = _minimum(penalised, each, torch.zeros_like(each))
     found.set_temperature(best[0].exp(), scope, *best[1:])
-    before, after = nll(places[0]).item(), nll(*best).item()
+    before, after = nll(grid[0]).item(), nll(*best).item()
     return Calibration(single.exp().item(), scope, before, after, len(labels))
 
 
@@ -126,7 +125,7 @@ def _logits(
     batch_size: int,
     generator: torch.Generator | None,
 ) -> tuple[Tensor, Tensor]:
-    """Return logits (M, B, C) and labels (B,) from one pass over the data, in double precision."""
+    """Return logits (M, B, C) in double precision and labels (B,), from one pass over the data."""
     batches = Batches("validation", validation, batch_size)
     outputs, targets = outputs_and_targets(model, batches, samples=samples, generator=generator)
     outputs, labels = likelihood.as_classes(outputs, targets)
@@ -144,7 +143,7 @@ def _check_every_class(labels: Tensor, classes: int) -> None:
 
 
 def _minimum(nll: Callable[..., Tensor], *start: Tensor) -> list[Tensor]:
-    """Return arguments within the bounds, found by L-BFGS, that are never worse than `start`."""
+    """Return a minimiser within the bounds, found by L-BFGS; never worse than `start`."""
     free = [torch.atanh(x / BOUND * 0.999).requires_grad_() for x in start]
     optimizer = torch.optim.LBFGS(
         free, max_iter=200, tolerance_grad=1e-9, tolerance_change=1e-13,

@@ -1,4 +1,4 @@
-"""Functions drawn from a model, and the predictions they make together."""
+"""Functions drawn from a model, and the predictive distribution they give."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ from tacit.likelihood.predictive import Averaging, BinaryPredictive, ClassPredic
 
 @dataclass(frozen=True)
 class Cost:
-    """What training took.
+    """Cost of training.
 
     Args:
-        parameters: Numbers that are kept to predict.
-        seconds: Of training, calibration included.
-        peak_bytes: Most memory in use meanwhile beyond what was in use before; NaN where the system
-            doesn't tell.
+        parameters: Number of stored entries that prediction needs.
+        seconds: Training time, calibration included.
+        peak_bytes: Peak memory during training, above the usage before it; NaN if unknown.
     """
 
     parameters: int
@@ -35,14 +34,14 @@ class Cost:
 
 
 class Predictor(nn.Module, ABC):
-    """A distribution over functions, however it is kept; `tacit.predict` and `evaluate` take it.
+    """A distribution over functions in any representation, for `tacit.predict` and `evaluate`.
 
     Args:
-        likelihood: What outputs mean.
+        likelihood: Likelihood of the outputs.
     """
 
     cost: Cost | None = None
-    """What training took."""
+    """Cost of training, if known."""
 
     def __init__(self, likelihood: Likelihood) -> None:
         super().__init__()
@@ -52,31 +51,31 @@ class Predictor(nn.Module, ABC):
     def functions(
         self, *, samples: int, chunk_size: int | None, generator: torch.Generator | None
     ) -> Callable[..., Tensor]:
-        """Return a function from a network's inputs to the outputs of M functions, (M, B, ...).
+        """Return a function that maps network inputs to the outputs of M functions, (M, B, ...).
 
         Args:
-            samples: How many to draw, where they are drawn.
-            chunk_size: How many to run at a time, to bound memory.
+            samples: Number of functions to draw; ignored by predictors with a fixed set.
+            chunk_size: Number of functions to run at a time, to bound memory.
             generator: Source of randomness.
         """
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """Return how to make it again, as plain data; not its numbers."""
+        """Return the settings needed to rebuild it, JSON-serialisable, without tensors."""
 
     @classmethod
     @abstractmethod
     def build(
         cls, given: Mapping[str, Any], make_net: Callable[[], nn.Module], likelihood: Likelihood
     ) -> Predictor:
-        """Return a predictor from what `describe` gave, with numbers yet to be loaded."""
+        """Return a predictor with the settings of `describe`, its tensors not yet loaded."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return all its numbers."""
+        """Return all tensors of the predictor by name."""
         return self.state_dict()
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Put back what `tensors` gave."""
+        """Load the tensors that `tensors` returned."""
         self.load_state_dict(dict(tensors))
 
 
@@ -91,24 +90,24 @@ def predict(
     chunk_size: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Predictive:
-    """Return predictions for inputs, with their uncertainty.
+    """Return the predictive distribution for inputs.
 
     A variational model draws `samples` functions once and applies the same ones to all inputs; a
-    plain network is a single function. The model runs in eval mode, without gradients, and is left
-    in the mode it had.
+    plain network is a single function. The model runs in eval mode, without gradients; its mode is
+    restored afterwards.
 
     Args:
-        model: A variational model, a plain network, or what a method of `tacit.methods` learned.
+        model: A variational model, a plain network, or a predictor from `tacit.methods`.
         inputs: A tensor or array, or a dict of them for a network with several inputs;
-            `tacit.data.Images`, a Dataset or a DataLoader. A pair is inputs and targets, and the
-            targets are passed over: so inputs in a tuple are ((a, b), None).
+            `tacit.data.Images`, a Dataset or a DataLoader. A pair means inputs and targets, and the
+            targets are ignored; pass a tuple of inputs as ((a, b), None).
         samples: Number of functions.
-        likelihood: What the outputs mean; the model's own if left out.
+        likelihood: Likelihood of the outputs; the model's own by default.
         averaging: How functions are combined into probabilities, "log_probs", "probs" or "logits";
-            as the likelihood says if left out.
-        batch_size: Inputs in a pass.
-        chunk_size: How many functions to run at a time, to bound memory.
-        generator: Source of randomness of the functions.
+            the likelihood's choice by default.
+        batch_size: Inputs per forward pass.
+        chunk_size: Number of functions to run at a time, to bound memory.
+        generator: Source of randomness for drawing the functions.
 
     Examples:
         >>> import tacit, torch
@@ -129,12 +128,12 @@ def predict(
     if averaging is None:
         return found
     if not isinstance(found, ClassPredictive | BinaryPredictive):
-        raise ValueError("averaging is for probabilities; these are predictions of numbers.")
+        raise ValueError("averaging: expected a Categorical or Bernoulli likelihood.")
     return replace(found, averaging=averaging)
 
 
 def likelihood_of(model: nn.Module, given: Likelihood | None) -> Likelihood:
-    """Return the given likelihood, or else the model's own."""
+    """Return the given likelihood if there is one, else the model's own."""
     own = given if given is not None else getattr(model, "likelihood", None)
     if not isinstance(own, Likelihood):
         raise ValueError(
@@ -145,7 +144,7 @@ def likelihood_of(model: nn.Module, given: Likelihood | None) -> Likelihood:
 
 
 Functions: TypeAlias = Callable[[Batch], Tensor]
-"""From a batch to the outputs of M functions, (M, B, ...)."""
+"""Maps a batch to the outputs of M functions, (M, B, ...)."""
 
 
 @contextmanager
@@ -156,9 +155,9 @@ def functions_of(
     chunk_size: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Iterator[Functions]:
-    """Draw M functions of a model once, to be used on many batches; a plain network is one.
+    """Draw M functions from a model once, for use on many batches; a plain network is one.
 
-    Meanwhile the model is in eval mode and gradients are off; then all is as it was.
+    Inside the context the model is in eval mode and gradients are off; on exit both are restored.
     """
     checks.positive_integer("samples", samples)
     modes = {module: module.training for module in model.modules()}
@@ -170,7 +169,7 @@ def functions_of(
             yield lambda batch: batch.call(functions, like)
     finally:
         for module, training in modes.items():
-            module.training = training  # each its own: some may be frozen in eval mode
+            module.training = training  # per module: some may have been in eval mode
 
 
 def _functions(
@@ -189,7 +188,7 @@ def drawn_functions(
     chunk_size: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Callable[..., Tensor]:
-    """Draw M functions of a variational model: from inputs to their outputs, (M, B, ...)."""
+    """Draw M functions of a variational model, called as one: inputs -> outputs (M, B, ...)."""
     weights = model.sample(samples, generator=generator)
 
     def call(*inputs: Any, **keywords: Any) -> Tensor:
@@ -199,7 +198,7 @@ def drawn_functions(
 
 
 def single_function(net: nn.Module) -> Callable[..., Tensor]:
-    """Return a plain network as one function: from inputs to its outputs, (1, B, ...)."""
+    """Return a plain network as a single function: inputs -> outputs (1, B, ...)."""
 
     def call(*inputs: Any, **keywords: Any) -> Tensor:
         return tensor_of(net(*inputs, **keywords))[None]
@@ -208,7 +207,7 @@ def single_function(net: nn.Module) -> Callable[..., Tensor]:
 
 
 def tensor_of(output: Any) -> Tensor:
-    """Return a network's output, or the logits in it, as Hugging Face's outputs have them."""
+    """Return a network's output tensor, or its `logits` entry, as in Hugging Face models."""
     logits = output["logits"] if isinstance(output, dict) and "logits" in output else output
     logits = getattr(logits, "logits", logits)
     if not isinstance(logits, Tensor):

@@ -1,4 +1,4 @@
-"""Models, networks and likelihoods as plain data: what a file's header says of them."""
+"""File headers: models, networks and likelihoods as JSON-serialisable data."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LIKELIHOODS = (Categorical, Bernoulli, Gaussian, HeteroscedasticGaussian)
 
 
 def describe_model(model: Variational) -> dict[str, Any]:
-    """Return how to make a model again, as plain data; not its numbers."""
+    """Return the settings needed to rebuild a model, JSON-serialisable, without tensors."""
     return {
         "network": describe_network(model.module),
         "layers": {layer.label: _settings(layer.covariance, COVARIANCES) for layer in model.layers},
@@ -56,7 +56,7 @@ def build_model(
     path: str | Path,
     parametrization: Parametrization | None = None,
 ) -> Variational:
-    """Return a model from what `describe_model` gave, around a network."""
+    """Return a variational model of a network, with the settings of `describe_model`."""
     where = {label: _build(each, COVARIANCES) for label, each in given["layers"].items()}
     noise, likelihood = _build(given["noise"], NOISES), build_likelihood(given["likelihood"])
     try:
@@ -66,15 +66,14 @@ def build_model(
         )  # fmt: skip
     except (ValueError, TypeError) as error:
         raise ValueError(
-            f"load: {path} doesn't fit the network that was passed (the plain one is expected): "
-            f"{error}"
+            f"load: {path} doesn't fit the network passed (expected the plain network): {error}"
         ) from error
     model.preprocessing = given["preprocessing"]
     return model
 
 
 def describe_network(module: nn.Module) -> dict[str, Any]:
-    """Return how to make a network again, if it is one of `tacit.models`."""
+    """Return the class of a network, with its arguments if it is one of `tacit.models`."""
     name = type(module).__name__
     if isinstance(module, Rebuildable) and MODELS.get(name) is type(module):
         return {"kind": name, "arguments": module.arguments}
@@ -82,11 +81,12 @@ def describe_network(module: nn.Module) -> dict[str, Any]:
 
 
 def build_network(given: Mapping[str, Any], path: str | Path) -> nn.Module:
-    """Return a network of `tacit.models` from what `describe_network` gave."""
+    """Return the network of `tacit.models` that `describe_network` described."""
     if given["kind"] not in MODELS or "arguments" not in given:
         raise ValueError(
-            f"load: {path} holds a {given['kind']}, which is none of tacit.models; pass the "
-            "network, tacit.load(path, net), or what makes it, tacit.methods.load(path, make_net)."
+            f"load: {path} holds a {given['kind']}, which is not in tacit.models; pass the "
+            "network, tacit.load(path, net), or a function that makes it, "
+            "tacit.methods.load(path, make_net)."
         )
     return MODELS[given["kind"]](**given["arguments"])
 
@@ -102,12 +102,12 @@ def _settings(given: Covariance | Noise, known: tuple[type, ...]) -> dict[str, A
 def _build(given: Mapping[str, Any], known: tuple[type, ...]) -> Any:
     kinds = {kind.__name__: kind for kind in known}
     if given["kind"] not in kinds:
-        raise ValueError(f"load: {given['kind']!r} is none of {', '.join(kinds)}.")
+        raise ValueError(f"load: expected one of {', '.join(kinds)}; received {given['kind']!r}.")
     return kinds[given["kind"]](**{name: v for name, v in given.items() if name != "kind"})
 
 
 def describe_likelihood(likelihood: Likelihood | None) -> dict[str, Any] | None:
-    """Return how to make a likelihood again, as plain data."""
+    """Return the settings needed to rebuild a likelihood, JSON-serialisable."""
     kind = type(likelihood)
     if likelihood is None:
         return None
@@ -130,7 +130,7 @@ def describe_likelihood(likelihood: Likelihood | None) -> dict[str, Any] | None:
 
 
 def build_likelihood(given: Mapping[str, Any] | None) -> Likelihood | None:
-    """Return a likelihood from what `describe_likelihood` gave."""
+    """Return a likelihood with the settings of `describe_likelihood`."""
     if given is None:
         return None
     calibrated = ("kind", "scope", "per_class")
@@ -139,6 +139,6 @@ def build_likelihood(given: Mapping[str, Any] | None) -> Likelihood | None:
     if isinstance(likelihood, DiscreteLikelihood):
         likelihood.scope = given["scope"]
     if isinstance(likelihood, Categorical) and given["per_class"]:
-        numbers = torch.ones(given["per_class"])
-        likelihood.set_temperature(numbers, given["scope"], torch.zeros_like(numbers))
+        ones = torch.ones(given["per_class"])
+        likelihood.set_temperature(ones, given["scope"], torch.zeros_like(ones))
     return likelihood

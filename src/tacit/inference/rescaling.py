@@ -1,4 +1,4 @@
-"""The theory's rescaling of trained means, whose norm grows like log t."""
+"""Rescaling of trained means, whose norm grows like log t (Theorem 2)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ SPAN = 0.05  # directions of S shorter than this, relative to the longest, count
 
 
 def rescaled_mean(model: Variational, prior: Prior, step: int) -> Variational:
-    """Return a copy of a model with the theory's rescaling of its random layers' means.
+    """Return a copy of a model with the means of its random layers rescaled as in Theorem 2.
 
     Theorem 2: along gradient descent the mean grows like log t, so mu_t / log t converges, to the
-    max-margin vector in the linear case; what the data don't determine is put back as P_null mu0.
-    At convergence the columns of S span that null space (all of it at full rank), so P_null comes
-    from a QR decomposition of S. `calibrate(scope="mean")` finds a divisor from data instead.
+    max-margin vector in the linear case. The component that the data don't determine is added back
+    as P_null mu0. At convergence the columns of S span that null space (all of it at full rank), so
+    P_null comes from a QR decomposition of S. `calibrate(scope="mean")` estimates the divisor from
+    data instead.
 
     Args:
         model: A trained model.
-        prior: Where it started, from `model.prior()` before training.
-        step: t, the number of training steps, at least 3.
+        prior: The model at initialization, from `model.prior()` before training.
+        step: Number of training steps t, at least 3.
     """
     if checks.positive_integer("step", step) < 3:
         raise ValueError(f"step: expected at least 3, where log t is above 1; received {step}.")
@@ -43,8 +44,8 @@ def rescaled_mean(model: Variational, prior: Prior, step: int) -> Variational:
 
 
 def _span(factor: Tensor) -> Tensor:
-    """Return an orthonormal basis of the columns of S, (P, K), without those that collapsed."""
-    basis, small = torch.linalg.qr(factor)
-    left, values, _ = torch.linalg.svd(small)
+    """Return an orthonormal basis of the span of S, (P, K), without collapsed directions."""
+    basis, triangle = torch.linalg.qr(factor)
+    left, values, _ = torch.linalg.svd(triangle)
     kept: Tensor = basis @ left[:, values > SPAN * values.max()]
     return kept

@@ -1,4 +1,4 @@
-"""Models as files: safetensors with a JSON header, nothing that runs code when it is read."""
+"""Saving and loading models: safetensors with a JSON header, no code execution on load."""
 
 from __future__ import annotations
 
@@ -21,23 +21,26 @@ def save(
 ) -> Path:
     """Write a model to a file.
 
-    The file holds the means and factors, which layers are random and how, the noise, and the
-    likelihood with its class names and temperature. Not the code of the network: `load` needs it,
-    unless it is one of `tacit.models`.
+    The file holds the means and factors, the covariance of each random layer, the noise, and the
+    likelihood with its class names and temperature. It does not hold the network's code: `load`
+    needs the network, unless it is one of `tacit.models`.
 
     Args:
         model: A variational model.
-        path: File to write, usually ending in .safetensors; replaced at once when all is written.
-        preprocessing: What has to be done to inputs, as plain data (numbers, strings, lists), for
-            instance {"mean": 0.13, "std": 0.31}. It comes back as `model.preprocessing`.
+        path: File to write, usually ending in .safetensors; replaced atomically.
+        preprocessing: Preprocessing of the inputs as JSON-serialisable data, for instance
+            {"mean": 0.13, "std": 0.31}. `load` restores it as `model.preprocessing`.
+
+    Returns:
+        The path.
 
     Raises:
-        TypeError: If a part of the model has a type of your own, which a file can't describe.
+        TypeError: If a part of the model has a custom type, which a file can't describe.
     """
     if not isinstance(model, Variational):
         raise TypeError(
-            f"save: expected a variational model, received {type(model).__name__}. What a method "
-            "of tacit.methods learned is saved by tacit.methods.save."
+            f"save: expected a variational model, received {type(model).__name__}. Save the "
+            "predictors of tacit.methods with tacit.methods.save."
         )
     header = describe_model(model)
     if preprocessing is not None:
@@ -57,13 +60,14 @@ def load(
     """Return the model that `save` wrote, in eval mode.
 
     Args:
-        path: The file.
-        net: The network, as it was given to `variational`; its parameters are overwritten. A
-            network of `tacit.models` rebuilds itself, so it can be left out.
-        parametrization: For training on; it is not in the file.
+        path: File to read.
+        net: The plain network that was passed to `variational`; its parameters are overwritten.
+            Optional for networks of `tacit.models`, which are rebuilt from the file.
+        parametrization: Parametrization for further training; not stored in the file.
 
     Raises:
-        ValueError: If the file is not such a model, or doesn't fit the network.
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file does not hold a model, or doesn't fit the network.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"load: there is no file {path}.")

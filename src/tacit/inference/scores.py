@@ -1,4 +1,4 @@
-"""How good a model's predictions are on data, batch by batch."""
+"""Metrics of a model on a dataset, accumulated batch by batch."""
 
 from __future__ import annotations
 
@@ -27,27 +27,28 @@ def evaluate(
     chunk_size: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Metrics:
-    """Return how good a model's predictions are on data: NLL, accuracy, calibration error, ...
+    """Return the metrics of a model's predictions on data: NLL, accuracy, calibration error, ...
 
-    Predictions are made batch by batch and not kept, so that memory doesn't grow with the data.
-    Under several processes each evaluates all data by itself.
+    Predictions are made batch by batch and not stored, which bounds memory. In distributed runs
+    each process evaluates all data.
 
     Args:
-        model: A variational model, a plain network, or what a method of `tacit.methods` learned.
-        data: A pair of tensors or arrays, a Dataset or a DataLoader, of inputs and targets.
+        model: A variational model, a plain network, or a predictor from `tacit.methods`.
+        data: Inputs and targets: a pair of tensors or arrays, a Dataset or a DataLoader.
         samples: Number of functions.
-        likelihood: What the outputs mean; the model's own if left out.
-        foreign: Inputs of another kind, which a classifier should be less sure of: how well the
-            entropy tells them from the data is then measured too.
-        batch_size: Examples in a pass.
-        chunk_size: How many functions to run at a time, to bound memory.
-        generator: Source of randomness of the functions; without one, numbers differ a little each
-            time.
+        likelihood: Likelihood of the outputs; the model's own by default.
+        foreign: Out-of-distribution inputs; adds metrics of how well the entropy separates them
+            from the data.
+        batch_size: Examples per forward pass.
+        chunk_size: Number of functions to run at a time, to bound memory.
+        generator: Source of randomness for drawing the functions; without one, results vary
+            slightly between calls.
 
     Returns:
-        For classes `nll`, `accuracy`, `ece`, `adaptive_ece`, `aurc`, `brier`, `classwise_ece`, with
-        more than five also `top5`, with `foreign` also `ood_auroc` and `ood_fpr95`; for numbers
-        `nll`, `rmse`, `crps`, `coverage_90`, `interval_score_90`. They print as a table.
+        For classification `nll`, `accuracy`, `ece`, `adaptive_ece`, `aurc`, `brier`,
+        `classwise_ece`, with more than five classes also `top5`, with `foreign` also `ood_auroc`
+        and `ood_fpr95`; for regression `nll`, `rmse`, `crps`, `coverage_90`, `interval_score_90`.
+        They print as a table.
 
     Examples:
         >>> import tacit, torch
@@ -60,22 +61,21 @@ def evaluate(
     checks.positive_integer("batch_size", batch_size)
     if foreign is not None and not isinstance(likelihood, DiscreteLikelihood):
         raise ValueError("foreign: predicted numbers have no entropy to tell inputs apart.")
-    known = Batches("data", data, batch_size)
-    others = None if foreign is None else Batches("foreign", foreign, batch_size, targets=False)
+    inside = Batches("data", data, batch_size)
+    outside = None if foreign is None else Batches("foreign", foreign, batch_size, targets=False)
     with functions_of(
         model, samples=samples, chunk_size=chunk_size, generator=generator
     ) as functions:
-        found = collect(functions, likelihood, known)
+        found = collect(functions, likelihood, inside)
         scores = found.compute()
-        if others is not None:
-            strange = collect(functions, likelihood, others)
-            pair = found["entropy"], strange["entropy"]
-            scores.update(ood_auroc=auroc(*pair), ood_fpr95=fpr95(*pair))
+        if outside is not None:
+            entropies = found["entropy"], collect(functions, likelihood, outside)["entropy"]
+            scores.update(ood_auroc=auroc(*entropies), ood_fpr95=fpr95(*entropies))
     return scores
 
 
 def collect(functions: Functions, likelihood: Likelihood, data: Batches) -> Streaming:
-    """Return what metrics need of predictions for data; of inputs alone, their entropies."""
+    """Return the statistics that the metrics need; for inputs without targets, the entropies."""
     (collected,) = collect_each(functions, [likelihood], data)
     return collected
 
@@ -83,17 +83,17 @@ def collect(functions: Functions, likelihood: Likelihood, data: Batches) -> Stre
 def collect_each(
     functions: Functions, likelihoods: Sequence[Likelihood], data: Batches
 ) -> list[Streaming]:
-    """Return the same for several likelihoods, from one pass over the data."""
+    """Return the statistics of `collect` for several likelihoods, from one pass over the data."""
     collected = [Streaming() for _ in likelihoods]
     for batch in data.epoch():
         outputs = functions(batch)
-        for likelihood, known in zip(likelihoods, collected, strict=True):
+        for likelihood, streaming in zip(likelihoods, collected, strict=True):
             found = likelihood.predictive(outputs)
             if isinstance(found, ClassPredictive | BinaryPredictive):
-                known.update({"entropy": found.entropy})
+                streaming.update({"entropy": found.entropy})
             if data.targets:
                 targets = batch.targets.to(outputs.device)
-                known.update(found.errors(targets), found.sums(targets))
+                streaming.update(found.errors(targets), found.sums(targets))
     return collected
 
 

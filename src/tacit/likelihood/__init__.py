@@ -1,4 +1,4 @@
-"""What is observed given the outputs: a loss to train on and a prediction to act on."""
+"""Likelihoods: the training loss and the predictive distribution, given the outputs."""
 
 from tacit.likelihood.base import Likelihood
 from tacit.likelihood.bernoulli import Bernoulli

@@ -1,4 +1,4 @@
-"""What every likelihood is: a loss and a prediction, from the outputs of a network."""
+"""Base class of likelihoods: a loss and a predictive distribution from network outputs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tacit.likelihood.predictive import Predictive
 class Likelihood(nn.Module, ABC):
     """The distribution of a target given the outputs of a network.
 
-    Outputs have the batch first, (B, ...), or the samples in front of it, (M, B, ...): which it is
-    follows from the shape of the targets. A module, because it may have parameters to learn (the
-    scale of the noise) or to calibrate (a temperature).
+    Outputs are (B, ...), or (M, B, ...) with a leading sample dimension; the shape of the targets
+    tells which. A likelihood is a module, because it may have parameters to learn (the noise scale)
+    or to calibrate (a temperature).
     """
 
     @abstractmethod
@@ -23,17 +23,17 @@ class Likelihood(nn.Module, ABC):
 
         Args:
             outputs: (B, ...) or (M, B, ...).
-            targets: As the likelihood says, B of them.
-            samples: Whether the first dimension of the outputs are samples; if left out, it is
-                concluded from the shapes.
+            targets: B targets, in the form that the likelihood expects.
+            samples: Whether the first dimension of the outputs is the sample dimension; inferred
+                from the shapes by default.
 
         Raises:
-            ValueError: If shapes don't fit, or targets are not possible.
+            ValueError: If the shapes don't match, or targets are out of range.
         """
 
     @abstractmethod
     def predictive(self, outputs: Tensor) -> Predictive:
-        """Return the prediction from the outputs of M functions, (M, B, ...)."""
+        """Return the predictive distribution from the outputs of M functions, (M, B, ...)."""
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the loss."""
@@ -43,20 +43,20 @@ class Likelihood(nn.Module, ABC):
 def aligned(
     name: str, outputs: Tensor, targets: Tensor, *, event: int, samples: bool | None
 ) -> tuple[Tensor, Tensor]:
-    """Return outputs and targets such that targets.shape is the end of the outputs' leading shape.
+    """Return outputs and targets whose shapes match up to sample and event dimensions.
 
-    A last dimension of 1 that only one of them has is dropped: one number per example may be (B,)
-    or (B, 1). Nothing else is made to fit, and nothing is broadcast but over samples.
+    A trailing dimension of 1 that only one of them has is dropped: scalar targets may be (B,) or
+    (B, 1). Nothing is broadcast except over samples.
 
     Args:
-        name: Of the likelihood, for the error message.
+        name: Name of the likelihood, for the error message.
         outputs: (B, ...) or (M, B, ...).
-        targets: B of them.
-        event: Dimensions of an output that a target doesn't have: 1 for logits of classes.
-        samples: Whether the outputs have a sample dimension; None: from the shapes.
+        targets: (B, ...).
+        event: Number of trailing output dimensions that targets lack: 1 for class logits.
+        samples: Whether the outputs have a sample dimension; None infers it from the shapes.
 
     Raises:
-        ValueError: If they don't fit.
+        ValueError: If the shapes don't match.
     """
     choices = [(outputs, targets)]
     if targets.ndim > 1 and targets.shape[-1] == 1:

@@ -1,4 +1,4 @@
-"""Yes or no."""
+"""Likelihood of binary targets."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from tacit.likelihood.predictive import Averaging, BinaryPredictive
 
 
 class Bernoulli(DiscreteLikelihood):
-    """One or several yes-or-no questions; the outputs are logits of yes.
+    """One or several binary targets; the outputs are the logits of the positive class.
 
-    Outputs and targets have the same shape, (B,) or (B, D); one output per example may also be
-    (B, 1) on either side. Targets are 0 and 1, of any dtype.
+    Outputs and targets have the same shape, (B,) or (B, D); for a single target per example, either
+    may also be (B, 1). Targets are 0 and 1, of any dtype.
 
     Args:
-        averaging: How predictions of several functions are combined.
+        averaging: How the predictions of several functions are combined: "log_probs" (the paper's
+            choice), "probs" or "logits".
 
     Examples:
         >>> import torch
@@ -52,7 +53,7 @@ class Bernoulli(DiscreteLikelihood):
         self.scope = check_scope(scope)
 
     def as_classes(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        # Every yes-or-no question is an example with two classes; no has the logit 0.
+        # Each binary target is an example with two classes; the negative class has logit 0.
         outputs, targets = aligned("calibrate", outputs, targets, event=0, samples=True)
         logits = torch.stack([torch.zeros_like(outputs), outputs], -1).flatten(1, -2)
         return logits, targets.long().flatten()

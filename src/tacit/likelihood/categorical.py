@@ -1,4 +1,4 @@
-"""One of several classes."""
+"""Likelihood of class labels."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from tacit.likelihood.predictive import Averaging, ClassPredictive, check_labels
 class Categorical(DiscreteLikelihood):
     """One of C classes; the outputs are logits, (..., C).
 
-    The loss is the cross-entropy of targets (B,) or (B, 1) of classes from 0 to C - 1. A
-    temperature T, set by `tacit.calibrate`, divides the logits of predictions: T > 1 lowers
-    confidence.
+    The loss is the cross-entropy; targets are labels from 0 to C - 1, (B,) or (B, 1). A temperature
+    T, set by `tacit.calibrate`, divides the logits of predictions: T > 1 lowers confidence.
 
     Args:
         class_names: Names of the classes.
-        class_weights: Weights of the classes in the loss; as in torch, the mean is weighted.
-        label_smoothing: How much probability each target gives to all classes alike.
-        averaging: How predictions of several functions are combined: "log_probs" (the paper's
+        class_weights: Weights of the classes in the loss, which is a weighted mean, as in torch.
+        label_smoothing: Probability mass of each target that is spread uniformly over all classes.
+        averaging: How the predictions of several functions are combined: "log_probs" (the paper's
             choice), "probs" or "logits".
 
     Examples:
@@ -68,7 +67,7 @@ class Categorical(DiscreteLikelihood):
         weights = self.class_weights
         if weights is not None and len(weights) != outputs.shape[-1]:
             raise ValueError(
-                f"class_weights: expected {outputs.shape[-1]}, received {len(weights)}."
+                f"class_weights: expected {outputs.shape[-1]} weights, received {len(weights)}."
             )
         return F.cross_entropy(
             outputs.flatten(0, -2),
@@ -84,25 +83,25 @@ class Categorical(DiscreteLikelihood):
     def set_temperature(
         self, temperature: float | Tensor, scope: Scope = "logits", offset: float | Tensor = 0.0
     ) -> None:
-        """Set the temperature of predictions, and what is added to the logits.
+        """Set the temperature of predictions and the offset added to the logits.
 
         Args:
-            temperature: One number, or one for each class, (C,).
-            scope: What it divides.
-            offset: One number for each class, (C,).
+            temperature: One temperature, or one per class, (C,).
+            scope: What the temperature divides.
+            offset: Offset of each class, (C,), or one for all.
         """
-        numbers = torch.as_tensor(temperature).to(self.temperature)
-        for number in numbers.flatten().tolist():
-            checks.positive_number("temperature", number)
+        temperatures = torch.as_tensor(temperature).to(self.temperature)
+        for value in temperatures.flatten().tolist():
+            checks.positive_number("temperature", value)
         offsets = torch.as_tensor(offset).to(self.offset)
         if not offsets.isfinite().all():
-            raise ValueError("offset: expected finite numbers.")
-        self.temperature, self.scope, self.offset = numbers, check_scope(scope), offsets
+            raise ValueError(f"offset: expected finite values, received {offset!r}.")
+        self.temperature, self.scope, self.offset = temperatures, check_scope(scope), offsets
 
     def as_classes(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         return aligned("calibrate", outputs, targets, event=1, samples=True)
 
     def extra_repr(self) -> str:
         if self.temperature.ndim:
-            return "temperature=one for each class"
+            return "temperature=per class"
         return f"temperature={self.temperature.item():.4g}"

@@ -1,4 +1,4 @@
-"""What likelihoods of classes and of yes-or-no answers share: probabilities with a temperature."""
+"""Base class of the categorical and the Bernoulli likelihood: logits with a temperature."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tacit.likelihood.base import Likelihood
 from tacit.likelihood.predictive import Averaging, BinaryPredictive, ClassPredictive
 
 Scope: TypeAlias = Literal["logits", "mean"]
-"""What a temperature divides: all logits, or only their mean over functions."""
+"""What a temperature divides: all logits, or their mean over functions only."""
 
 
 class DiscreteLikelihood(Likelihood):
-    """The distribution of a class, or of a yes-or-no answer, given logits.
+    """The distribution of a class label or a binary target, given logits.
 
     A temperature T, set by `tacit.calibrate`, divides the logits of predictions: T > 1 lowers
     confidence. The loss doesn't depend on it.
 
     Args:
-        averaging: How predictions of several functions are combined: "log_probs" (the paper's
+        averaging: How the predictions of several functions are combined: "log_probs" (the paper's
             choice), "probs" or "logits".
     """
 
@@ -36,24 +36,24 @@ class DiscreteLikelihood(Likelihood):
 
     @abstractmethod
     def predictive(self, outputs: Tensor) -> ClassPredictive | BinaryPredictive:
-        """Return the prediction from the outputs of M functions, (M, B, ...)."""
+        """Return the predictive distribution from the outputs of M functions, (M, B, ...)."""
 
     @abstractmethod
     def set_temperature(self, temperature: float | Tensor, scope: Scope = "logits") -> None:
         """Set the temperature of predictions.
 
         Args:
-            temperature: T, a positive number.
-            scope: What it divides.
+            temperature: The temperature T > 0.
+            scope: What the temperature divides.
         """
 
     @abstractmethod
     def as_classes(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return outputs and targets of a validation set as logits (M, B, C) and classes (B,)."""
+        """Return outputs and targets of validation data as logits (M, B, C) and labels (B,)."""
 
 
 def check_scope(scope: Scope) -> Scope:
-    """Return the scope, if it is one."""
+    """Return the scope if it is valid, else raise ValueError."""
     if scope not in get_args(Scope):
         raise ValueError(f"scope: expected logits or mean, received {scope!r}.")
     return scope
@@ -62,14 +62,14 @@ def check_scope(scope: Scope) -> Scope:
 def scaled_logits(
     logits: Tensor, temperature: Tensor, scope: Scope = "logits", offset: Tensor | None = None
 ) -> Tensor:
-    """Return the logits of M functions with a temperature.
+    """Return the logits of M functions scaled by a temperature.
 
     Args:
         logits: (M, B, ...).
-        temperature: T, one number or one for each class.
-        scope: "logits" divides them by T; "mean" divides their mean over functions only and keeps
-            how the functions deviate from it, as the paper's theory does.
-        offset: Added afterwards, one number for each class.
+        temperature: T, a scalar or one per class, (C,).
+        scope: "logits" divides all logits by T; "mean" divides their mean over functions only and
+            keeps the deviations from it, as in the paper's theory.
+        offset: Added after the division, a scalar or one per class, (C,).
     """
     temperature = temperature.to(logits)
     if scope == "logits":

@@ -1,4 +1,4 @@
-"""Numbers with the same noise everywhere."""
+"""Regression with homoscedastic noise."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tacit.likelihood.predictive import RegressionPredictive
 
 
 class Gaussian(Likelihood):
-    """A number with Gaussian noise of one scale; the outputs are its mean.
+    """Real targets with Gaussian noise of constant scale; the outputs are the means.
 
-    Bring targets to a size of about 1 (subtract their mean, divide by their standard deviation), or
-    the first steps are far too large.
+    Standardise the targets (subtract their mean, divide by their standard deviation); otherwise the
+    first steps are far too large.
 
-    Outputs and targets have the same shape, (B,) or (B, D); one output per example may also be
-    (B, 1) on either side.
+    Outputs and targets have the same shape, (B,) or (B, D); for a single target per example, either
+    may also be (B, 1).
 
     Args:
-        scale: Standard deviation of the noise, where training starts.
-        learn: Whether to learn it.
+        scale: Initial standard deviation of the noise.
+        learn: Whether to learn the scale.
 
     Examples:
         >>> import torch

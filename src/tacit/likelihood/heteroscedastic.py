@@ -1,4 +1,4 @@
-"""Numbers with a noise of their own for every input."""
+"""Regression with input-dependent noise."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch.nn import functional as F
 from tacit.likelihood.base import Likelihood, aligned
 from tacit.likelihood.predictive import RegressionPredictive
 
-SMALLEST = 1e-4  # scale: keeps the likelihood bounded where the noise vanishes
+SMALLEST = 1e-4  # lower bound of the scale; keeps the likelihood bounded as the noise vanishes
 
 
 class HeteroscedasticGaussian(Likelihood):
-    """A number with Gaussian noise whose scale depends on the input.
+    """Real targets with Gaussian noise whose scale depends on the input.
 
-    The last dimension of the outputs is twice that of the targets: the means, then as many numbers
-    whose softplus is the scale. It needs smaller learning rates than `Gaussian`, and targets of a
-    size of about 1: where the scale gets small, gradients get large.
+    The last dimension of the outputs is twice that of the targets: the means, followed by the
+    unconstrained scales, which pass through a softplus. It needs smaller learning rates than
+    `Gaussian` and standardised targets: gradients grow as the scale shrinks.
 
     Examples:
         >>> import torch

@@ -1,4 +1,4 @@
-"""The paper's method and its rivals behind one interface: change a word to change the method."""
+"""The paper's method and its baselines behind one interface, so that they are interchangeable."""
 
 from tacit.methods.base import Method
 from tacit.methods.deep_ensemble import DeepEnsemble

@@ -1,4 +1,4 @@
-"""What every method is: settings, and a way from a task to a predictor."""
+"""Base class of methods: settings, and training that turns a task into a predictor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tacit.scaling import Parametrization
 
 
 class Method(ABC):
-    """A way to have a network with uncertainty. Settings are fields of a frozen dataclass."""
+    """A method of uncertainty quantification; subclasses are frozen dataclasses of settings."""
 
     def fit(
         self,
@@ -36,20 +36,21 @@ class Method(ABC):
         seed: int = 0,
         **settings: Any,
     ) -> Predictor:
-        """Train, and return what predicts.
+        """Train on data and return the predictor.
 
         Args:
-            make_net: A function that makes a network, a new one each time.
+            make_net: A function that returns a new network on each call.
             train: A pair of tensors or arrays, `tacit.data.Images`, a Dataset, or a DataLoader.
-            validation: The same, to calibrate and to tune by; some methods need it.
+            validation: Held-out data in the same form, for calibration and tuning; required by some
+                methods.
             epochs: Number of passes over the data.
-            lr: Learning rate, before the factors of the parametrization.
-            likelihood: What outputs mean; `Categorical()` if left out. It is copied.
-            parametrization: How weights start and learning rates scale; if left out, weights stay
-                as they are made.
-            seed: Of everything random.
-            **settings: Further arguments of `tacit.fit`: batch_size, optimizer, schedule, progress
-                and others.
+            lr: Base learning rate, multiplied by the factors of the parametrization.
+            likelihood: Likelihood of the outputs, which is copied; `Categorical()` by default.
+            parametrization: Sets initial scales and learning rates; by default the weights from
+                `make_net` are kept.
+            seed: Seed of all random numbers.
+            **settings: Further arguments of `tacit.fit`: batch_size, optimizer, schedule, progress,
+                ...
         """
         if isinstance(make_net, nn.Module) or not callable(make_net):
             raise TypeError(
@@ -65,8 +66,8 @@ class Method(ABC):
         )
 
     def fit_task(self, task: Task) -> Predictor:
-        """Train on a task, and return what predicts, with what it cost."""
-        import lightning_fabric  # noqa: F401 - once in a process; not part of what training costs
+        """Train on a task and return the predictor, with its cost."""
+        import lightning_fabric  # noqa: F401 - import before the clock starts
 
         start = time.perf_counter()
         with torch.random.fork_rng(), peak_memory() as peak:
@@ -74,7 +75,7 @@ class Method(ABC):
             predictor = self.learn(task)
         seconds, most = time.perf_counter() - start, peak()
         if task.networks is not None and task.networks.seconds_saved:
-            # Report the cost of training all networks; their memory is not known.
+            # Count the training time of cached networks; their peak memory is unknown.
             seconds, most = seconds + task.networks.seconds_saved, math.nan
         kept = sum(t.numel() for t in predictor.state_dict().values())
         predictor.cost = Cost(kept, seconds, most)
@@ -87,11 +88,11 @@ class Method(ABC):
 
     @abstractmethod
     def learn(self, task: Task) -> Predictor:
-        """Train on a task, and return what predicts."""
+        """Train on a task and return the predictor."""
 
 
 def check_counts(method: Method, *names: str) -> None:
-    """Raise an error unless these settings of a method are positive integers, or None."""
+    """Raise an error unless the named settings of a method are positive integers or None."""
     for name in names:
         if getattr(method, name) is not None:
             checks.positive_integer(f"{type(method).__name__}({name})", getattr(method, name))

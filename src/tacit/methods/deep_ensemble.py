@@ -1,4 +1,4 @@
-"""Several networks from different beginnings (Lakshminarayanan et al., 2017)."""
+"""Ensembles of independently trained networks (Lakshminarayanan et al., 2017)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tacit.methods.task import Task
 
 @dataclass(frozen=True)
 class DeepEnsemble(Method):
-    """Networks that differ in where they start and in the order of the data.
+    """Networks that differ in initialization and data order.
 
-    Probabilities are averaged. It costs as many trainings as there are members.
+    Their probabilities are averaged. Training costs `members` times that of one network.
 
     Args:
-        members: How many.
+        members: Number of networks.
     """
 
     members: int = 5
@@ -29,7 +29,7 @@ class DeepEnsemble(Method):
     def learn(self, task: Task) -> Members:
         if task.net(0) is task.net(1):
             raise ValueError(
-                "make_net: it returned the same network twice; make a new one each time."
+                "make_net: expected a new network on each call; it returned the same network twice."
             )
         nets = [task.trained(i) for i in range(self.members)]
         if isinstance(task.likelihood, DiscreteLikelihood):

@@ -1,4 +1,4 @@
-"""Random weights with an explicit regularizer: the 2-Wasserstein distance to the prior."""
+"""Variational inference with an explicit regularizer, the 2-Wasserstein distance to the prior."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tacit.weights import Where
 
 @dataclass(frozen=True)
 class GeneralizedVI(Method):
-    """The expected loss plus strength / N times the squared distance to where it started.
+    """Minimises the expected loss plus strength / N times the squared distance to the prior.
 
     Args:
-        strength: Of the regularizer.
-        where: Which layers are random, and how: as `tacit.variational` takes it; all of them, low
-            rank, if left out.
-        rank: Of the layers that `where` gives no covariance.
-        samples: Functions drawn in a step, each for the whole batch.
-        draws: Draws of the weights in a step, each for a part of the batch; as `tacit.fit` has it
-            if left out.
+        strength: Strength of the regularizer.
+        where: Random layers and their covariances, as in `tacit.variational`; all layers, low rank,
+            by default.
+        rank: Rank of the random layers without a covariance in `where`.
+        samples: Functions drawn per step, each applied to the whole batch.
+        draws: Weight draws per step, each applied to a part of the batch; the default of
+            `tacit.fit` if None.
     """
 
     strength: float = 1.0

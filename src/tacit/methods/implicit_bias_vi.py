@@ -1,4 +1,4 @@
-"""Random weights trained on the expected loss alone: the paper's method."""
+"""Variational inference through the implicit bias of training: the paper's method."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tacit.weights import Where
 
 @dataclass(frozen=True)
 class ImplicitBiasVI(Method):
-    """A distribution over weights that starts at the prior and minimises the expected loss.
+    """Minimises the expected loss over weight distributions, initialized at the prior.
 
-    With a temperature from the validation data, where there are any: the paper does so too.
+    Given validation data and a discrete likelihood, it also fits a temperature, as in the paper.
 
     Args:
-        where: Which layers are random, and how: as `tacit.variational` takes it; all of them, low
-            rank, if left out. `tacit.first_and_last` is the paper's recipe.
-        rank: Of the layers that `where` gives no covariance.
-        samples: Functions drawn in a step, each for the whole batch.
-        draws: Draws of the weights in a step, each for a part of the batch; as `tacit.fit` has it
-            if left out, 8 for most networks. The paper's is 1.
-        calibrated: Whether to set a temperature.
+        where: Random layers and their covariances, as in `tacit.variational`; all layers, low rank,
+            by default. `tacit.first_and_last` is the paper's choice.
+        rank: Rank of the random layers without a covariance in `where`.
+        samples: Functions drawn per step, each applied to the whole batch.
+        draws: Weight draws per step, each applied to a part of the batch; the default of
+            `tacit.fit` if None, 8 for most networks. The paper uses 1.
+        calibrated: Whether to set a temperature on the validation data.
     """
 
     where: Where = None

@@ -1,4 +1,4 @@
-"""A Gaussian over the last layer, from the curvature at the trained weights."""
+"""Last-layer Laplace approximation: a Gaussian from the curvature at the trained weights."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from tacit.likelihood import Bernoulli, Categorical, DiscreteLikelihood, Gaussia
 from tacit.methods.base import Method
 from tacit.methods.task import Task
 
-PRECISIONS = torch.logspace(-4, 6, 41, dtype=torch.float64)  # of the prior, to choose from
+PRECISIONS = torch.logspace(-4, 6, 41, dtype=torch.float64)  # candidate precisions of the prior
 
 
 @dataclass(frozen=True)
 class Laplace(Method):
-    """A plain network whose last layer is Gaussian around its weights (Daxberger et al., 2021).
+    """A trained network with a Gaussian over its last layer (Daxberger et al., 2021).
 
     The precision is the prior's plus the generalized Gauss-Newton matrix of the loss, which is
     approximated by a Kronecker product A x G (KFAC): A = sum of phi phi^T over the features of all
     examples, G = mean curvature of the loss in the outputs.
 
     Args:
-        tune: How the prior's precision is chosen: "grid", the best NLL on validation data, or
-            "marglik", the best marginal likelihood of the training data.
-        predictive: "probit": one function, whose logits are scaled down where their variance is
-            large, in closed form; there is then no disagreement to measure, and
-            `mutual_information` is 0. "samples": functions are drawn; for numbers always.
+        tune: How the prior's precision is chosen: "grid", by NLL on validation data, or "marglik",
+            by the marginal likelihood of the training data.
+        predictive: "probit": a single function whose logits shrink with their variance, in closed
+            form; its `mutual_information` is 0. "samples": functions are drawn. Regression always
+            draws functions.
     """
 
     tune: Literal["grid", "marglik"] = "grid"
@@ -70,16 +70,16 @@ class Laplace(Method):
 
 
 class LastLayer(Predictor):
-    """A network with a Gaussian over its last linear layer.
+    """Predictor: a network with a Gaussian over its last linear layer.
 
-    With A = Q_A D_A Q_A^T and G = Q_G D_G Q_G^T the covariance has the eigenvectors Q_A x Q_G and
-    the eigenvalues 1 / (d_A d_G + precision). For features phi the outputs' covariance is
-    Q_G diag(v) Q_G^T with v_j = sum_i (Q_A^T phi)_i^2 / (d_Ai d_Gj + precision): no matrix of the
-    size of the layer, nor of classes x classes for each example.
+    With A = Q_A D_A Q_A^T and G = Q_G D_G Q_G^T the covariance has eigenvectors Q_A x Q_G and
+    eigenvalues 1 / (d_A d_G + precision). For features phi the covariance of the outputs is
+    Q_G diag(v) Q_G^T with v_j = sum_i (Q_A^T phi)_i^2 / (d_Ai d_Gj + precision). This needs neither
+    the layer's full covariance nor a C x C matrix per example.
 
     Args:
         net: The network.
-        likelihood: What its outputs mean.
+        likelihood: Likelihood of its outputs.
         probit: Whether to scale logits in closed form instead of drawing functions.
     """
 
@@ -103,14 +103,14 @@ class LastLayer(Predictor):
 
     @property
     def last_layer(self) -> nn.Linear:
-        """The layer that is random."""
+        """The random layer."""
         layer = self.net.get_submodule(self.last)
         assert isinstance(layer, nn.Linear)
         return layer
 
     @torch.no_grad()
     def features(self, *inputs: Any, **keywords: Any) -> tuple[Tensor, Tensor]:
-        """Return what goes into the last layer, 1 for the bias included, and what comes out."""
+        """Return features (B, D), with a column of ones for the bias, and outputs (B, C)."""
         seen: list[Tensor] = []
         handle = self.last_layer.register_forward_hook(lambda _m, args, _o: seen.append(args[0]))
         try:
@@ -128,7 +128,7 @@ class LastLayer(Predictor):
         return phi, outputs.double()
 
     def fit_curvature(self, data: Batches) -> float:
-        """Set A and G from training data; return the log-likelihood of the data."""
+        """Compute A and G from training data; return the log-likelihood of the data."""
         total_a: Tensor | float = 0.0
         total_g: Tensor | float = 0.0
         count, log_likelihood = 0, 0.0
@@ -142,12 +142,12 @@ class LastLayer(Predictor):
         for name, matrix in (("input", total_a), ("output", total_g / count)):
             values, vectors = torch.linalg.eigh(matrix)
             setattr(self, f"{name}_values", values.clamp_min(0))
-            # Row by row, as a file has them: the same layout gives the same bits.
+            # Row-major, as after loading from a file: the same layout gives the same bits.
             setattr(self, f"{name}_vectors", vectors.contiguous())
         return log_likelihood
 
     def log_evidence(self, precision: float) -> float:
-        """Return what a prior's precision adds to the log-likelihood in the marginal likelihood."""
+        """Return the log marginal likelihood minus the log-likelihood, for a prior precision."""
         weights = [p.detach().double() for p in self.last_layer.parameters()]
         norm = sum(w.square().sum().item() for w in weights)
         values = torch.outer(self.input_values, self.output_values) + precision
@@ -155,7 +155,7 @@ class LastLayer(Predictor):
         return 0.5 * (size * math.log(precision) - precision * norm - values.log().sum().item())
 
     def losses(self, data: Batches, precisions: list[float]) -> Tensor:
-        """Return the mean loss on data for each precision, from one pass over them."""
+        """Return the mean NLL of data for each precision, from one pass over the data."""
         totals, count = torch.zeros(len(precisions), dtype=torch.float64), 0
         for batch in data.epoch():
             phi, outputs = batch.call(self.features, self.last_layer.weight)
@@ -173,13 +173,13 @@ class LastLayer(Predictor):
         self.precision.fill_(precision)
 
     def variances(self, phi: Tensor) -> Tensor:
-        """Return the variances of the outputs for features (B, D), (B, C)."""
+        """Return the variances of the outputs, (B, C), for features (B, D)."""
         squares = (phi @ self.input_vectors).square()
         inverse = 1 / (torch.outer(self.input_values, self.output_values) + self.precision)
         return squares @ inverse @ self.output_vectors.square().T
 
     def deviations(self, samples: int, generator: torch.Generator | None) -> Tensor | None:
-        """Draw deviations from the layer's weights, (M, D, C); None where none are needed."""
+        """Draw deviations from the layer's weights, (M, D, C); None in probit mode."""
         if self.probit:
             return None
         inverse = 1 / (torch.outer(self.input_values, self.output_values) + self.precision)
@@ -190,19 +190,10 @@ class LastLayer(Predictor):
         return self.input_vectors @ (z * inverse.sqrt()) @ self.output_vectors.T
 
     def outputs(self, phi: Tensor, outputs: Tensor, deviations: Tensor | None) -> Tensor:
-        """Return the outputs of functions, (M, B, C): one if it stands for all of them."""
+        """Return the outputs of the functions, (M, B, C); M is 1 in probit mode."""
         if deviations is None:
             return (outputs / (1 + math.pi / 8 * self.variances(phi)).sqrt())[None]
         return outputs + phi @ deviations
-
-    def describe(self) -> dict[str, Any]:
-        return {"network": describe_network(self.net), "probit": self.probit}
-
-    @classmethod
-    def build(
-        cls, given: Mapping[str, Any], make_net: Callable[[], nn.Module], likelihood: Likelihood
-    ) -> LastLayer:
-        return cls(make_net(), likelihood, probit=given["probit"])
 
     def functions(
         self, *, samples: int, chunk_size: int | None, generator: torch.Generator | None
@@ -214,6 +205,15 @@ class LastLayer(Predictor):
             return self.outputs(phi, outputs, drawn).to(self.last_layer.weight.dtype)
 
         return call
+
+    def describe(self) -> dict[str, Any]:
+        return {"network": describe_network(self.net), "probit": self.probit}
+
+    @classmethod
+    def build(
+        cls, given: Mapping[str, Any], make_net: Callable[[], nn.Module], likelihood: Likelihood
+    ) -> LastLayer:
+        return cls(make_net(), likelihood, probit=given["probit"])
 
 
 def last_linear(net: nn.Module) -> str:
@@ -227,7 +227,7 @@ def last_linear(net: nn.Module) -> str:
 
 
 def curvature(likelihood: Likelihood, outputs: Tensor) -> Tensor:
-    """Return the sum over examples of the loss's second derivative in the outputs, (C, C)."""
+    """Return the Hessian of the loss in the outputs, summed over examples, (C, C)."""
     if isinstance(likelihood, Categorical):
         p = F.softmax(outputs, -1)
         return torch.diag(p.sum(0)) - p.T @ p

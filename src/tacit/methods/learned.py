@@ -1,4 +1,4 @@
-"""What methods learn: one network, several, or a distribution over a network's weights."""
+"""Predictors shared by several methods: one network, several, or a variational model."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tacit.likelihood import Likelihood
 
 
 class Plain(Predictor):
-    """One function.
+    """Predictor: a single network.
 
     Args:
         net: The network.
-        likelihood: What its outputs mean.
+        likelihood: Likelihood of its outputs.
     """
 
     def __init__(self, net: nn.Module, likelihood: Likelihood) -> None:
@@ -42,11 +42,11 @@ class Plain(Predictor):
 
 
 class Members(Predictor):
-    """As many functions as there are networks.
+    """Predictor: one function per network of an ensemble.
 
     Args:
         nets: The networks.
-        likelihood: What their outputs mean.
+        likelihood: Likelihood of their outputs.
     """
 
     def __init__(self, nets: Sequence[nn.Module], likelihood: Likelihood) -> None:
@@ -72,10 +72,10 @@ class Members(Predictor):
 
 
 class Sampled(Predictor):
-    """Functions of a variational model, drawn anew each time.
+    """Predictor: functions drawn from a variational model on each call of `functions`.
 
     Args:
-        model: The model; its likelihood is the predictor's.
+        model: The model; the predictor shares its likelihood.
     """
 
     def __init__(self, model: Variational) -> None:

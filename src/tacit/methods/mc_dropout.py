@@ -1,4 +1,4 @@
-"""Dropout that stays on in predictions (Gal and Ghahramani, 2016)."""
+"""Dropout kept active at prediction time (Gal and Ghahramani, 2016)."""
 
 from __future__ import annotations
 
@@ -23,21 +23,23 @@ Layer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 @dataclass(frozen=True)
 class MCDropout(Method):
-    """A network whose layers each miss some of their inputs, others in each function.
+    """Dropout on the inputs of linear and convolutional layers, in training and prediction.
 
-    What goes into a linear or convolutional layer is dropped, units or whole channels; not what
-    goes into the first one, the data. In training each example misses others, in predictions each
-    function misses the same for all inputs. Probabilities are averaged.
+    Units, or whole channels, are dropped before every layer but the first, whose inputs are the
+    data. Masks are drawn per example in training; in prediction each function has one mask for all
+    inputs. Probabilities are averaged.
 
     Args:
-        rate: The share that is dropped.
+        rate: Dropout probability.
     """
 
     rate: float = 0.1
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < 1:
-            raise ValueError(f"MCDropout(rate): expected between 0 and 1, received {self.rate!r}.")
+            raise ValueError(
+                f"MCDropout(rate): expected a number between 0 and 1, received {self.rate!r}."
+            )
 
     def learn(self, task: Task) -> Dropped:
         net = task.net()
@@ -50,12 +52,12 @@ class MCDropout(Method):
 
 
 class Dropped(Predictor):
-    """A network, and functions that each miss some inputs of its layers.
+    """Predictor: functions of a network, each with its own dropout mask.
 
     Args:
         net: The network.
-        likelihood: What its outputs mean.
-        rate: The share that is dropped.
+        likelihood: Likelihood of its outputs.
+        rate: Dropout probability.
     """
 
     def __init__(self, net: nn.Module, likelihood: Likelihood, rate: float) -> None:
@@ -65,11 +67,11 @@ class Dropped(Predictor):
 
     @contextmanager
     def dropping(self) -> Iterator[None]:
-        """Drop inputs of the layers in train mode, of each example others."""
+        """Apply dropout to the inputs of the layers in train mode, with a mask per example."""
 
         def drop(layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            units = isinstance(layer, nn.Linear)  # or whole channels
-            dropout = torch.dropout if units else torch.feature_dropout
+            linear = isinstance(layer, nn.Linear)
+            dropout = torch.dropout if linear else torch.feature_dropout
             return (dropout(inputs[0], self.rate, layer.training), *inputs[1:])
 
         handles = [layer.register_forward_pre_hook(drop) for layer in self.layers.values()]
@@ -80,7 +82,7 @@ class Dropped(Predictor):
                 handle.remove()
 
     def draw(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
-        """Return the weights of a function: without an input is with weights of 0 for it."""
+        """Return the weights of a function by name: zero weights stand for dropped inputs."""
         weights = {}
         for name, layer in self.layers.items():
             weight = layer.weight
@@ -115,7 +117,7 @@ class Dropped(Predictor):
 def inner_layers(net: nn.Module) -> dict[str, Layer]:
     """Return all linear and convolutional layers but the first, by name.
 
-    Those within torch's attention are left out: it uses their weights without calling them.
+    Layers within nn.MultiheadAttention are excluded: it uses their weights without calling them.
     """
     inside = {
         id(child)

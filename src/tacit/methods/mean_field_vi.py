@@ -1,4 +1,4 @@
-"""Independent Gaussian weights and the ELBO: the usual variational inference."""
+"""Mean-field variational inference: independent Gaussian weights, trained on the ELBO."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from tacit.weights.prior import Prior
 class MeanFieldVI(Method):
     """A diagonal Gaussian over all weights, trained on the ELBO (Blundell et al., 2015).
 
-    As in the paper: several samples per step, the mean of logits as prediction, a prior of unit
-    variance around the weights that training starts from (around 0 in the first and last layer),
-    and a KL divergence that is divided by the number of weights.
+    As in the paper: several samples per step, predictions from the mean of the logits, a prior of
+    unit variance around the initial weights (around 0 in the first and last layer), and a KL
+    divergence divided by the number of weights.
 
     Args:
-        samples: Functions drawn in a step, each for the whole batch.
-        draws: Draws of the weights in a step, each for a part of the batch: with samples=1 a step
-            costs little more than a plain one.
-        scale: Initial standard deviation of a weight, relative to its parametrization's.
-        weight: Of the KL divergence; one over the number of random weights if left out.
+        samples: Functions drawn per step, each applied to the whole batch.
+        draws: Weight draws per step, each applied to a part of the batch; with samples=1 a step
+            costs little more than one of a plain network.
+        scale: Initial standard deviation of a weight, relative to that of its parametrization.
+        weight: Weight of the KL divergence; one over the number of random weights by default.
     """
 
     samples: int = 8
@@ -54,7 +54,7 @@ class MeanFieldVI(Method):
 
 
 def unit_prior(model: Variational) -> Prior:
-    """Return independent weights of unit variance around those of a model; around 0 at its ends."""
+    """Return a unit-variance prior around the means; around 0 in the first and last layer."""
     layers = model.prior().distributions
     first, *_, last = [*layers, *layers]
     found = {}

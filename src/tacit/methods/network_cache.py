@@ -1,4 +1,4 @@
-"""Trained plain networks as files, for all methods that begin with one."""
+"""A file cache of trained plain networks, shared by the methods that start from one."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ KEY = "tacit_network"
 
 @dataclass
 class NetworkCache:
-    """Networks of one task: the same data, settings and seed.
+    """Cache of the trained networks of one task, with fixed data, settings and seed.
 
     Args:
-        folder: Where they are.
-        seconds_saved: Seconds of training that cached networks have saved so far.
+        folder: Folder of the files.
+        seconds_saved: Training time that the cache has saved so far.
     """
 
     folder: Path
     seconds_saved: float = 0.0
 
     def load(self, net: nn.Module, member: int) -> bool:
-        """Load a network's weights; return whether they were there."""
+        """Load a member's weights into a network if cached; return whether they were."""
         path = self._path(member)
         if not path.exists():
             return False
@@ -36,7 +36,7 @@ class NetworkCache:
         return True
 
     def save(self, net: nn.Module, member: int, seconds: float) -> None:
-        """Keep a network, with the seconds that it took."""
+        """Write a member's weights and its training time."""
         self.folder.mkdir(parents=True, exist_ok=True)
         files.write(self._path(member), KEY, {"seconds": seconds}, net.state_dict())
 

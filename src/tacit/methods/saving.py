@@ -1,4 +1,4 @@
-"""Predictors as files: safetensors with a JSON header, nothing that runs code when it is read."""
+"""Saving and loading predictors: safetensors with a JSON header, no code execution on load."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ KINDS: dict[str, type[Predictor]] = {
 
 
 def save(predictor: Predictor, path: str | Path) -> Path:
-    """Write what a method learned to a file; replaced at once when all is written.
+    """Write a predictor to a file.
 
     Args:
-        predictor: From `Method.fit`.
-        path: File to write, usually ending in .safetensors.
+        predictor: Predictor from `Method.fit`.
+        path: File to write, usually ending in .safetensors; replaced atomically.
+
+    Returns:
+        The path.
 
     Raises:
-        TypeError: If it is of a type of your own, which a file can't describe.
+        TypeError: If the predictor has a custom type, which a file can't describe.
     """
     kind = type(predictor).__name__
     if KINDS.get(kind) is not type(predictor):
@@ -48,22 +51,26 @@ def save(predictor: Predictor, path: str | Path) -> Path:
 
 
 def load(path: str | Path, make_net: Callable[[], nn.Module] | None = None) -> Predictor:
-    """Return what `save` wrote, in eval mode.
+    """Return the predictor that `save` wrote, in eval mode.
 
     Args:
-        path: The file.
-        make_net: As it was given to `fit`; networks of `tacit.models` rebuild themselves.
+        path: File to read.
+        make_net: The function that was passed to `fit`. Optional for networks of `tacit.models`,
+            which are rebuilt from the file.
 
     Raises:
-        ValueError: If the file is not such a predictor, or doesn't fit the network.
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file does not hold a predictor, or doesn't fit the network.
     """
     if isinstance(make_net, nn.Module):
-        raise TypeError("load: expected make_net, a function that makes a network, as fit does.")
+        raise TypeError("load: expected make_net, a function that makes a network, as in fit.")
     if not Path(path).is_file():
         raise FileNotFoundError(f"load: there is no file {path}.")
     header, tensors = files.read(Path(path), KEY, "tacit.methods.save")
     if header["kind"] not in KINDS:
-        raise ValueError(f"load: {path} holds a {header['kind']}, none of {', '.join(KINDS)}.")
+        raise ValueError(
+            f"load: {path} holds a {header['kind']}; expected one of {', '.join(KINDS)}."
+        )
     settings, likelihood = header["settings"], build_likelihood(header["likelihood"])
     assert likelihood is not None
 

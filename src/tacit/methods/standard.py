@@ -1,4 +1,4 @@
-"""A plain network: what everything else is compared with."""
+"""A plain network: the baseline of all methods."""
 
 from __future__ import annotations
 

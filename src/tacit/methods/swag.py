@@ -1,4 +1,4 @@
-"""A Gaussian around the path of SGD (Maddox et al., 2019)."""
+"""SWAG: a Gaussian fitted to the trajectory of SGD (Maddox et al., 2019)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from tacit._support import checks
+from tacit._support.private_torch import BatchNorm
 from tacit.calling.caller import tracked_statistics
 from tacit.data.batches import Batches
 from tacit.inference.functions import Predictor, tensor_of
@@ -21,21 +22,22 @@ from tacit.likelihood import DiscreteLikelihood, Likelihood
 from tacit.methods.base import Method
 from tacit.methods.task import Task
 
-BATCHES = 50  # to recompute the statistics of norm layers with
+BATCHES = 50  # batches used to recompute batch-norm statistics
 
 
 @dataclass(frozen=True)
 class SWAG(Method):
-    """The mean, the variances and the last deviations of the weights after each epoch.
+    """A Gaussian with the mean, variances and last deviations of the weights along SGD.
 
-    From half of the epochs on, once per epoch. A draw is mean + sqrt(1/2) (diagonal part + low-rank
-    part), with one low-rank z for all tensors together. A network with batch norm needs statistics
-    for each draw: then `samples` functions are drawn once and kept with theirs.
+    Weights are collected once per epoch during the second half of training. A draw is
+    mean + sqrt(scale) (diagonal part + low-rank part), with one low-rank z for all tensors. Batch
+    norm needs statistics for each draw, so for networks with batch norm `samples` functions are
+    drawn once and stored with their statistics.
 
     Args:
-        rank: How many deviations are kept.
-        scale: Of the covariance.
-        samples: Functions that a network with batch norm gets.
+        rank: Number of deviations in the low-rank part.
+        scale: Scale of the covariance.
+        samples: Number of functions stored for networks with batch norm.
     """
 
     rank: int = 20
@@ -51,11 +53,11 @@ class SWAG(Method):
         seen: list[Tensor] = []
         first = task.settings["epochs"] // 2
 
-        def note(row: dict[str, float], model: nn.Module) -> None:
+        def collect(row: dict[str, float], model: nn.Module) -> None:
             if row["epoch"] > first:
                 seen.append(flat(net).clone())
 
-        task.fit(net, callbacks=[*task.settings.get("callbacks", ()), note])
+        task.fit(net, callbacks=[*task.settings.get("callbacks", ()), collect])
         if isinstance(task.likelihood, DiscreteLikelihood):
             task.likelihood.averaging = "probs"
         stacked = torch.stack(seen)
@@ -69,15 +71,15 @@ class SWAG(Method):
 
 
 class Path(Predictor):
-    """Functions whose weights lie around a mean, along the deviations from it.
+    """Predictor: functions with Gaussian weights, of diagonal plus low-rank covariance.
 
     Args:
         net: The network.
-        likelihood: What its outputs mean.
-        mean: Of all weights, (P,).
-        variance: Of each weight, (P,).
-        deviations: (K, P).
-        scale: Of the covariance.
+        likelihood: Likelihood of its outputs.
+        mean: Mean of the weights, (P,).
+        variance: Variance of each weight, (P,).
+        deviations: Deviations from the mean, (K, P).
+        scale: Scale of the covariance.
     """
 
     mean: Tensor
@@ -101,7 +103,7 @@ class Path(Predictor):
         self._kept: list[dict[str, Tensor]] = []  # weights and statistics, with batch norm
 
     def draw(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
-        """Return the weights of a function, by name."""
+        """Draw the weights of a function, by name."""
         like = self.mean
         z, low = (
             torch.randn(n, generator=generator, device=like.device, dtype=like.dtype)
@@ -112,7 +114,7 @@ class Path(Predictor):
         return named(self.net, weights)
 
     def keep_statistics(self, task: Task, samples: int) -> None:
-        """Draw functions and compute the statistics of their norm layers, if there are any."""
+        """Draw functions and store them with their batch-norm statistics, if there are any."""
         self.net.train()
         if not tracked_statistics(self.net):
             return
@@ -123,15 +125,32 @@ class Path(Predictor):
 
     @torch.no_grad()
     def _statistics(self, weights: dict[str, Tensor], data: Batches) -> dict[str, Tensor]:
-        """Return the statistics of norm layers for some weights: the means over batches."""
+        """Return the batch-norm statistics for given weights, averaged over batches."""
         for module in self.net.modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            if isinstance(module, BatchNorm):
                 module.reset_running_stats()
-                module.momentum = None  # all batches count alike
+                module.momentum = None  # cumulative average: equal weight for all batches
         with_weights = partial(_call, self.net, weights)
         for batch in islice(data.epoch(), BATCHES):
             batch.call(with_weights, self.mean)
         return {name: tensor.clone() for name, tensor in tracked_statistics(self.net).items()}
+
+    def functions(
+        self, *, samples: int, chunk_size: int | None, generator: torch.Generator | None
+    ) -> Callable[..., Tensor]:
+        if self._kept and samples > len(self._kept):
+            raise ValueError(
+                f"samples: expected at most {len(self._kept)}, the functions stored with their "
+                f"batch-norm statistics; received {samples}. Use SWAG(samples={samples})."
+            )
+        drawn = self._kept[:samples] or [self.draw(generator) for _ in range(samples)]
+
+        def call(*inputs: Any, **keywords: Any) -> Tensor:
+            return torch.stack(
+                [tensor_of(_call(self.net, weights, *inputs, **keywords)) for weights in drawn]
+            )
+
+        return call
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -169,40 +188,23 @@ class Path(Predictor):
         own = {name: t for name, t in tensors.items() if not name.startswith("kept.")}
         super().load_tensors(own)
 
-    def functions(
-        self, *, samples: int, chunk_size: int | None, generator: torch.Generator | None
-    ) -> Callable[..., Tensor]:
-        if self._kept and samples > len(self._kept):
-            raise ValueError(
-                f"samples: {len(self._kept)} functions were drawn with their norm statistics, "
-                f"asked for {samples}; give SWAG(samples={samples})."
-            )
-        drawn = self._kept[:samples] or [self.draw(generator) for _ in range(samples)]
-
-        def call(*inputs: Any, **keywords: Any) -> Tensor:
-            return torch.stack(
-                [tensor_of(_call(self.net, weights, *inputs, **keywords)) for weights in drawn]
-            )
-
-        return call
-
 
 def _call(net: nn.Module, weights: dict[str, Tensor], *inputs: Any, **keywords: Any) -> Any:
     return functional_call(net, weights, inputs, keywords)
 
 
 def flat(net: nn.Module) -> Tensor:
-    """Return the trained weights of a network as one vector, (P,)."""
+    """Return the trainable parameters of a network as one vector, (P,)."""
     return torch.cat([p.detach().flatten() for _, p in trained(net)])
 
 
 def named(net: nn.Module, weights: Tensor) -> dict[str, Tensor]:
-    """Return a vector as the tensors of a network, by name."""
+    """Split a vector (P,) into the trainable parameters of a network, by name."""
     pairs = list(trained(net))
     parts = weights.split([p.numel() for _, p in pairs])
     return {name: part.reshape(p.shape) for (name, p), part in zip(pairs, parts, strict=True)}
 
 
 def trained(net: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Return the parameters that training changes, by name."""
+    """Return the trainable parameters with their names."""
     return ((name, p) for name, p in net.named_parameters() if p.requires_grad)

@@ -1,4 +1,4 @@
-"""A network to train and data to train it on: what a method is given."""
+"""The input of a method: a network, data and training settings."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from tacit.weights import Where
 
 @dataclass(frozen=True)
 class Task:
-    """A network to train and data to train it on.
+    """A network to train, the data, and the training settings.
 
     Args:
-        make_net: Makes a new network.
-        train: Data as `tacit.fit` takes them.
-        validation: The same, or None.
-        likelihood: What outputs mean.
-        parametrization: How weights start and learning rates scale; None leaves weights as made.
-        seed: Of everything random.
-        settings: Further arguments of `tacit.fit`: epochs, lr and others.
-        networks: A cache of this task's trained plain networks, or None.
+        make_net: A function that returns a new network on each call.
+        train: Training data in any form that `tacit.fit` accepts.
+        validation: Held-out data in the same form, or None.
+        likelihood: Likelihood of the outputs.
+        parametrization: Sets initial scales and learning rates; None keeps the weights of
+            `make_net`.
+        seed: Seed of all random numbers.
+        settings: Further arguments of `tacit.fit`: epochs, lr, ...
+        networks: Cache of the trained plain networks of this task, or None.
     """
 
     make_net: Callable[[], nn.Module]
@@ -43,10 +44,10 @@ class Task:
     networks: NetworkCache | None = None
 
     def net(self, member: int = 0) -> nn.Module:
-        """Return a new network, the same each time.
+        """Return a new network; the initialization is determined by the seed and `member`.
 
         Args:
-            member: Of several, each with weights of its own.
+            member: Index of the ensemble member.
         """
         with torch.random.fork_rng():
             torch.manual_seed(self.seed * 1009 + member)
@@ -60,15 +61,15 @@ class Task:
         return net
 
     def fit(self, model: nn.Module, *, member: int = 0, **changes: Any) -> History:
-        """Train a model by `tacit.fit`.
+        """Train a model with `tacit.fit`.
 
         Args:
             model: A plain network, or a variational model with its likelihood.
-            member: Of several, each with an order of the data of its own.
-            **changes: Arguments of `tacit.fit` that are not those of the task.
+            member: Index of the ensemble member; determines the data order.
+            **changes: Arguments of `tacit.fit` that override the settings of the task.
         """
         arguments = {**self.settings, "seed": self.seed * 1009 + member, **changes}
-        # After each epoch only where something looks at it: for small networks it takes long.
+        # Validate after each epoch only if the result is used: it is slow for small networks.
         watched = self.settings.get("early_stopping") or self.settings.get("callbacks")
         validation = self.validation if watched else None
         if getattr(model, "likelihood", None) is None:
@@ -76,11 +77,11 @@ class Task:
         return fit(model, self.train, validation, **arguments)
 
     def variational(self, where: Where = None, rank: int | None = None) -> Variational:
-        """Return a new variational model of the network, yet to be trained.
+        """Return a new, untrained variational model of the network.
 
         Args:
-            where: Which layers are random, and how: as `tacit.variational` takes it.
-            rank: Of the layers that `where` gives no covariance.
+            where: Random layers and their covariances, as in `tacit.variational`.
+            rank: Rank of the random layers without a covariance in `where`.
         """
         return variational(
             self.net(), where, rank=rank, likelihood=self.likelihood,
@@ -88,10 +89,10 @@ class Task:
         )  # fmt: skip
 
     def trained(self, member: int = 0) -> nn.Module:
-        """Return a plain network that is trained: where several methods begin.
+        """Return a trained plain network, from the cache if there is one.
 
         Args:
-            member: Of several, each with weights and an order of the data of its own.
+            member: Index of the ensemble member; determines initialization and data order.
         """
         net = self.net(member)
         if self.networks is None:
@@ -102,8 +103,8 @@ class Task:
 
 
 def _not_pretrained(net: nn.Module) -> list[str] | None:
-    """Return the parameters to draw, those that came from no file; None for all."""
-    loaded = getattr(net, "loaded", None)  # of the networks in `tacit.models`
+    """Return the parameters to initialize, those without pretrained weights; None for all."""
+    loaded = getattr(net, "loaded", None)  # set by the networks of `tacit.models`
     if not isinstance(loaded, Loaded):
         return None
     return [name for name, _ in net.named_parameters() if name in loaded.kept]

@@ -1,4 +1,4 @@
-"""A plain network whose confidence is set right afterwards (Guo et al., 2017)."""
+"""Temperature scaling of a trained plain network (Guo et al., 2017)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tacit.methods.task import Task
 
 @dataclass(frozen=True)
 class TemperatureScaling(Method):
-    """A plain network with a temperature from the validation data, as `tacit.calibrate` sets it.
+    """A plain network with a temperature fitted to validation data by `tacit.calibrate`.
 
-    It changes confidence only: the accuracy is that of `Standard`, exactly.
+    Only the confidence changes: the accuracy is exactly that of `Standard`.
     """
 
     @property

@@ -43,6 +43,9 @@ def reliability(
     """
     check_confidences(confidence, correct)
     confidence, correct = confidence.cpu().double(), correct.cpu().double()
+    if confidence.min() < 0 or confidence.max() > 1 + 1e-6:  # single precision rounds
+        outside = confidence.min() if confidence.min() < 0 else confidence.max()
+        raise ValueError(f"confidence: expected values from 0 to 1, received {outside:.4g}.")
     where = bin_of(confidence, bins)
     if adaptive:
         order = confidence.argsort()

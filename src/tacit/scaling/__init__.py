@@ -1,4 +1,4 @@
-"""How networks scale with width: initial weights, learning rates, parameter groups."""
+"""Scaling with width: initial weights, learning rates, parameter groups."""
 
 from tacit.scaling.description import describe
 from tacit.scaling.grouping import GroupEntry, group_parameters, param_groups

@@ -1,4 +1,4 @@
-"""A table of how each tensor of a network scales."""
+"""A table of the scaling of every tensor of a network."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from tacit.scaling.parametrized import Parametrized, ScalingRow
 
 
 def describe(net: nn.Module, parametrization: Parametrization | None = None) -> list[ScalingRow]:
-    """Print a table of all tensors with role, fans, initial standard deviation and rates.
+    """Print a table of all tensors: role, fans, initial standard deviation, learning-rate factors.
 
-    A wrong guess of a role shows here; correct it with `roles={"head": "output"}`. The standard
-    deviation is that of weights at initialization, and of the noise of any random tensor;
-    `initialize` sets biases to 0 and leaves norm layers and bare parameters as they are.
+    Wrongly inferred roles show here; correct them with `roles={"head": "output"}`. The standard
+    deviation is that of weights at initialization, and of the noise of random tensors;
+    `initialize` sets biases to 0 and leaves norm layers and bare parameters unchanged.
 
     Args:
         net: A plain network, or a variational model, which has its own parametrization.
-        parametrization: For a plain network; `tacit.Standard()` if left out.
+        parametrization: Parametrization of a plain network; `tacit.Standard()` by default.
 
     Returns:
-        The rows of the table. A factor has the role and fans of the parameter it belongs to.
+        The rows of the table. A covariance factor has its parameter's role and fans.
     """
-    from rich.table import Table  # imports of rich cost more than the rest of this module
+    from rich.table import Table  # importing rich takes longer than the rest of this module
 
     from tacit._support.console import print_table
 
@@ -33,8 +33,8 @@ def describe(net: nn.Module, parametrization: Parametrization | None = None) -> 
     table = Table("tensor", "shape", "role", "fan in", "fan out", "std", "lr SGD", "lr Adam")
     for row in rows:
         shape = "x".join(map(str, row.shape)) or "scalar"
-        numbers = (f"{number:.4g}" for number in (row.std, row.sgd, row.adam))
-        table.add_row(row.name, shape, row.role, str(row.fan_in), str(row.fan_out), *numbers)
+        values = (f"{value:.4g}" for value in (row.std, row.sgd, row.adam))
+        table.add_row(row.name, shape, row.role, str(row.fan_in), str(row.fan_out), *values)
     print_table(table)
     return rows
 

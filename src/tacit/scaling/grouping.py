@@ -1,4 +1,4 @@
-"""Parameter groups for optimizers: every parameter once, with its learning rate."""
+"""Parameter groups for optimizers: each parameter exactly once, with its learning rate."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def param_groups(
     parametrization: Parametrization | None = None,
     weight_decay: float = 0.0,
 ) -> list[dict[str, Any]]:
-    """Return parameter groups for an optimizer: every parameter once, with its learning rate.
+    """Return parameter groups for an optimizer: each parameter once, with its learning rate.
 
     Args:
         net: A plain network, or a variational model, which has its own parametrization.
-        lr: Learning rate, before the factors of the parametrization.
-        optimizer: The name of the optimizer: "sgd", "adam", "adamw" and others.
-        parametrization: For a plain network; `tacit.Standard()` if left out.
+        lr: Base learning rate, multiplied by the factors of the parametrization.
+        optimizer: Name of the optimizer: "sgd", "adam", "adamw", ...
+        parametrization: Parametrization of a plain network; `tacit.Standard()` by default.
         weight_decay: Weight decay of the network's parameters, scaled such that learning rate times
-            weight decay is the same for all. A model's factors have none.
+            weight decay is the same for all. Covariance factors are not decayed.
 
     Examples:
         >>> import tacit, torch
@@ -55,13 +55,13 @@ def param_groups(
 
 @dataclass(frozen=True)
 class GroupEntry:
-    """A parameter on its way into a group.
+    """A parameter to be assigned to a group.
 
     Args:
-        part: The name of the groups that it may be in: means or factors.
-        name: Its name.
+        part: Prefix of the group's name: "means" or "factors".
+        name: Dotted name of the parameter.
         parameter: The parameter.
-        factor: What the learning rate is multiplied by.
+        factor: Factor of the learning rate.
         decay: Whether weight decay applies.
     """
 
@@ -78,10 +78,10 @@ def group_parameters(
     """Return groups with a name, parameters, learning rate and weight decay.
 
     Parameters with the same factor share a group. Weight decay is divided by the factor, so that
-    learning rate times weight decay, what a step takes away, is the same for all.
+    learning rate times weight decay, the relative shrinkage per step, is the same for all.
 
     Raises:
-        ValueError: If a parameter of `owner` is in no entry, or in two.
+        ValueError: If a parameter of `owner` appears in no entry, or in more than one.
     """
     lr = checks.positive_number("lr", lr)
     if weight_decay:

@@ -1,4 +1,4 @@
-"""Redrawing the weights of a plain network as a parametrization says."""
+"""Initialization of a plain network by a parametrization."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def initialize(
     only: Sequence[str] | None = None,
     generator: torch.Generator | None = None,
 ) -> None:
-    """Redraw the parameters of a plain network in place, as a parametrization says.
+    """Reinitialize the parameters of a plain network in place, as its parametrization prescribes.
 
     Weights and embeddings are drawn from a normal distribution, biases are set to zero; norm layers
-    and parameters outside of layers stay as they are.
+    and parameters outside of layers stay unchanged.
 
     Args:
-        net: The network. Do it before `variational`, whose means are the network's parameters.
-        parametrization: `tacit.Standard()` if left out.
-        only: Names or globs of the layers to redraw; all if left out.
+        net: The network. Call this before `variational`, whose means are the network's parameters.
+        parametrization: The parametrization; `tacit.Standard()` by default.
+        only: Names or globs of the layers to reinitialize; all by default.
         generator: Source of randomness.
 
     Examples:
@@ -60,6 +60,6 @@ def _chosen(names: Collection[str], only: Sequence[str] | None) -> set[str]:
         found = {name for name in names if matches(pattern, name)}
         if not found:
             listed = ", ".join(names)
-            raise ValueError(f"only: no parameter matches {pattern!r}. There are: {listed}.")
+            raise ValueError(f"only: no parameter matches {pattern!r}. Parameters: {listed}.")
         chosen |= found
     return chosen

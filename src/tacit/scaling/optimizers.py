@@ -1,4 +1,4 @@
-"""The optimizers of torch whose learning rates can be scaled, by name."""
+"""The torch optimizers whose learning rates can be scaled, by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Family: TypeAlias = Literal["sgd", "adam"]
 
 @dataclass(frozen=True)
 class OptimizerKind:
-    """An optimizer of torch and the family it scales like."""
+    """A torch optimizer and the family whose scaling it follows."""
 
     constructor: type[torch.optim.Optimizer]
     family: Family
@@ -33,10 +33,10 @@ OPTIMIZERS: dict[str, OptimizerKind] = {
 
 
 def optimizer_kind(optimizer: str) -> OptimizerKind:
-    """Return the optimizer with this name, in any case.
+    """Return the optimizer with this name, ignoring case.
 
     Raises:
-        ValueError: If it is not known how its learning rates scale.
+        ValueError: If the scaling of its learning rate is unknown.
     """
     kind = OPTIMIZERS.get(optimizer.lower()) if isinstance(optimizer, str) else None
     if kind is None:

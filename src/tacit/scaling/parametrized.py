@@ -1,4 +1,4 @@
-"""What `param_groups` and `describe` ask of a model with a parametrization of its own."""
+"""Interface of models with their own parametrization, for `param_groups` and `describe`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ScalingRow:
-    """How one tensor scales: a row of `describe`."""
+    """Scaling of one tensor: a row of `describe`."""
 
     name: str
     shape: tuple[int, ...]
@@ -22,14 +22,14 @@ class ScalingRow:
 
 
 class Parametrized(ABC):
-    """A model that knows how its parameters scale: a variational model."""
+    """A model with its own parametrization, such as a variational model."""
 
     @abstractmethod
     def param_groups(
         self, lr: float, optimizer: str = "sgd", *, weight_decay: float = 0.0
     ) -> list[dict[str, Any]]:
-        """Return parameter groups for an optimizer: every parameter once, with its rate."""
+        """Return parameter groups: each parameter exactly once, with its learning rate."""
 
     @abstractmethod
     def scaling_rows(self) -> list[ScalingRow]:
-        """Return one row for each tensor: its role, fans, initial scale and learning rates."""
+        """Return role, fans, initial scale and learning-rate factors of each tensor."""

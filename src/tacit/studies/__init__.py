@@ -1,4 +1,4 @@
-"""Studies with the library: experiments, comparisons, figures, pages."""
+"""Studies built on the library: experiments, comparisons of methods, figures and reports."""
 
 from tacit._support.lazy_imports import lazy_attributes
 

@@ -1,6 +1,6 @@
-"""A plain and a variational network on handwritten digits: a table and a page that explains them.
+"""A plain and a variational network on handwritten digits, compared in a table and on a page.
 
-Run it with `tacit demo`.
+On the command line: `tacit demo`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Predictions = dict[str, dict[str, ClassPredictive]]  # method -> kind of inputs 
 
 
 def network() -> nn.Module:
-    """Return a network with two hidden layers."""
+    """Return an untrained MLP for 8x8 digits, with two hidden layers."""
     return nn.Sequential(
         nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10)
     )
@@ -43,7 +43,14 @@ def network() -> nn.Module:
 def main(
     out: str | Path | None = "tacit-demo.html", epochs: int = 60, lr: float = 0.03, seed: int = 0
 ) -> Rows:
-    """Train both networks, print the table, write the page and return the table's numbers."""
+    """Train both networks, print the table, write the page and return the numbers of the table.
+
+    Args:
+        out: File of the page; None to write no page.
+        epochs: Passes over the training data.
+        lr: Learning rate.
+        seed: Seed of initialization, batches and draws.
+    """
     splits = digits()
     test = splits.test
     inputs = foreign_inputs(test[0], seed)
@@ -53,12 +60,12 @@ def main(
     _print(rows)
     if out is not None:
         path = write_page(out, rows, predictions, test, regression(seed, steps=30 * epochs))
-        Console().print(f"the page: {path.resolve()}", soft_wrap=True, highlight=False)
+        Console().print(f"page: {path.resolve()}", soft_wrap=True, highlight=False)
     return rows
 
 
 def foreign_inputs(x: Tensor, seed: int) -> dict[str, Tensor]:
-    """Return the test images, the same under noise, and patches of photographs."""
+    """Return the test images, noisy copies of them, and patches of photographs, by name."""
     generator = torch.Generator().manual_seed(seed)
     noisy = (x + 0.4 * torch.randn(x.shape, generator=generator)).clamp(0, 1)
     return {"digits": x, "noisy digits": noisy, "photographs": photo_patches(len(x))}
@@ -72,7 +79,7 @@ def train_and_predict(
     lr: float,
     seed: int,
 ) -> tuple[dict[str, float], dict[str, ClassPredictive]]:
-    """Train one of the networks; return its numbers, and its predictions for each kind of input."""
+    """Train one network; return its row of the table and its predictions for each kind of input."""
     torch.manual_seed(seed)
     likelihood = Categorical()
     net = network()
@@ -105,7 +112,12 @@ def train_and_predict(
 def regression(
     seed: int, steps: int
 ) -> tuple[Tensor, RegressionPredictive, Tensor, Tensor, Tensor]:
-    """Train on a curve with a gap; return a grid, predictions and functions there, and the data."""
+    """Fit a curve with a gap in the data.
+
+    Returns:
+        A grid (B,), predictions on it, sampled functions on it (M, B), and the data: inputs and
+        targets (N,).
+    """
     torch.manual_seed(seed)
     x = torch.cat([torch.linspace(-1, -0.3, 40), torch.linspace(0.3, 1, 40)])
     y = torch.sin(4 * x) + 0.05 * torch.randn(80)
@@ -139,55 +151,56 @@ def write_page(
     test: Data,
     curve: tuple[Tensor, RegressionPredictive, Tensor, Tensor, Tensor],
 ) -> Path:
-    """Write the page with the table and the figures."""
+    """Write the page with the table and the figures; return its path."""
     images, labels = test[0].reshape(-1, 8, 8), test[1]
     known = {name: kinds["digits"] for name, kinds in predictions.items()}
-    page = Page("What a network knows, and what it doesn't")
+    page = Page("Uncertainty of a plain and a variational network")
     page.text(
-        "Two networks of the same size learned to read 900 handwritten digits with the same loop. "
-        "One is plain. The other has a distribution over its weights (tacit), trained on the "
-        "expected loss, with a temperature set on 100 more images. Below: 797 digits that neither "
-        "has seen, the same under noise, and photographs."
+        "Two networks of the same architecture were trained on 900 handwritten digits with the "
+        "same training loop. One is plain. The other (tacit) has a distribution over its weights; "
+        "it was trained on the expected loss, and its temperature was fitted on 100 further "
+        "images. Both are tested on 797 unseen digits, noisy copies of them, and photographs."
     )
     page.table(["", *next(iter(rows.values()))], [[n, *_cells(row)] for n, row in rows.items()])
     page.text(
-        "NLL, ECE and Brier: smaller is better. AUROC: how well the entropy of a prediction tells "
-        "noisy digits or photographs from digits; 0.5 is chance, 1 is perfect.", soft=True,
+        "NLL, ECE and Brier score: lower is better. AUROC: how well the entropy of the predictions "
+        "separates noisy digits or photographs from digits; 0.5 is chance, 1 is perfect.",
+        soft=True,
     )  # fmt: skip
-    page.heading("Does confidence mean anything?")
+    page.heading("Calibration")
     page.figure(
         plots.plot_reliability(known, labels),
-        "Accuracy of predictions against their confidence. On the dashed line, predictions with "
-        "80 % confidence are right in 80 % of the cases. Darker bars hold more predictions.",
+        "Accuracy against confidence. On the dashed line, predictions with 80 % confidence are "
+        "correct 80 % of the time. Darker bars contain more predictions.",
     )
     page.figure(
         plots.plot_confidence(known, labels),
-        "Confidence of right and of wrong predictions. Wrong ones should not be confident.",
+        "Confidence of correct and of wrong predictions. Wrong ones should not be confident.",
     )
-    page.heading("What it is sure of")
+    page.heading("Most and least certain images")
     page.figure(
         plots.plot_images(images, known[OURS], labels),
-        "The most and the least certain images of tacit, with prediction and confidence; red ones "
-        "are wrong.",
+        "The images with the most and the least certain predictions of tacit, with predicted "
+        "class and confidence; wrong predictions are red.",
     )
-    page.heading("Leaving the hard ones to a person")
+    page.heading("Selective prediction")
     page.figure(
         plots.plot_rejection(known, labels),
-        "Accuracy on what is left when the most uncertain predictions are rejected.",
+        "Accuracy of the remaining predictions when the least confident ones are rejected.",
     )
-    page.heading("Inputs unlike any it has seen")
+    page.heading("Out-of-distribution inputs")
     page.figure(
         plots.plot_entropy(predictions),
-        "Entropy of predictions for digits, noisy digits and photographs: further to the right is "
+        "Entropy of the predictions for digits, noisy digits and photographs: higher entropy is "
         "less certain.",
     )
-    page.heading("The same for numbers")
+    page.heading("Regression")
     page.figure(
         plots.plot_fan(*curve),
-        "Twenty functions from a model of a curve, their mean and 90 % interval. They agree where "
-        "there are data (orange) and differ where there are none.",
+        "Twenty functions sampled from a regression model, the predictive mean and the 90 % "
+        "interval. The functions agree near the data (orange) and differ away from them.",
     )
-    page.heading("How to go on")
+    page.heading("In code")
     page.code(
         "import tacit\n\n"
         "model = tacit.variational(net, likelihood=tacit.Categorical())\n"

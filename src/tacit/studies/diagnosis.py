@@ -1,4 +1,4 @@
-"""What may be wrong with an environment, or with a model before it is trained for hours."""
+"""Checks of an environment, and of a model before a long training run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tacit.calling import Variational
 from tacit.studies.supervision import Data, check_pair, loss_for
 
 PACKAGES = ("torch", "lightning-fabric", "safetensors", "numpy", "scikit-learn", "matplotlib")
-COLLAPSED, EXPLODED = 1e-4, 10.0  # standard deviations relative to the weights' own size
+COLLAPSED, EXPLODED = 1e-4, 10.0  # bounds on the standard deviation relative to the mean weights
 
 DDP = """
 import torch, torch.distributed as dist, torch.multiprocessing as mp
@@ -48,10 +48,10 @@ class Finding:
     """One line of a diagnosis.
 
     Args:
-        what: What was looked at.
-        found: What it is.
-        verdict: "ok", "note" for what may matter, or "problem".
-        advice: What to do about it.
+        what: Subject of the check.
+        found: Result of the check.
+        verdict: "ok", "note" if it may matter, or "problem".
+        advice: Recommended action; empty if none.
     """
 
     what: str
@@ -61,10 +61,10 @@ class Finding:
 
 
 def environment(*, trials: bool = True) -> Iterator[Finding]:
-    """Yield versions, devices and threads, and whether compiling and several processes work here.
+    """Yield versions, devices and threads, and whether torch.compile and multiprocessing work.
 
     Args:
-        trials: Whether to try out compiling and two processes, which takes some seconds.
+        trials: Whether to try torch.compile and two processes, which takes several seconds.
     """
     yield Finding("python", f"{platform.python_version()} on {platform.machine()}")
     for package in PACKAGES:
@@ -73,8 +73,8 @@ def environment(*, trials: bool = True) -> Iterator[Finding]:
     yield Finding("devices", ", ".join(devices) or "CPU only")
     yield Finding("threads", f"{torch.get_num_threads()} of {os.cpu_count()} cores")
     if trials:
-        yield _trial("torch.compile", COMPILE, "train without compiling; a C++ compiler is needed")
-        yield _trial("two processes (gloo)", DDP, "several processes on this machine won't work")
+        yield _trial("torch.compile", COMPILE, "install a C++ compiler, or train uncompiled")
+        yield _trial("two processes (gloo)", DDP, "train in a single process on this machine")
 
 
 def _package(name: str) -> Finding:
@@ -87,7 +87,7 @@ def _package(name: str) -> Finding:
 
 def _trial(what: str, code: str, advice: str) -> Finding:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trial.py"  # a file: processes that it starts must be able to read it
+        path = Path(folder) / "trial.py"  # a file, since spawned processes import the main module
         path.write_text(code)
         try:
             done = subprocess.run(
@@ -104,12 +104,18 @@ def _trial(what: str, code: str, advice: str) -> Finding:
 def diagnose(
     model: Variational, data: Data | None = None, *, lr: float | None = None
 ) -> list[Finding]:
-    """Return what can be told of a model: memory of a step, variances, noise of the gradient.
+    """Check the memory of a training step, the variances of the weights and the gradient noise.
 
     Args:
         model: A variational model.
-        data: A batch of inputs and targets, for the noise of the gradient.
-        lr: The learning rate that is planned.
+        data: A batch of inputs and targets; without it, the gradient noise is not checked.
+        lr: Planned learning rate, quoted in the advice.
+
+    Returns:
+        One finding for the memory, one per weight distribution, and one for the gradient noise.
+
+    Raises:
+        TypeError: If the model is not variational.
     """
     if not isinstance(model, Variational):
         raise TypeError(f"diagnose: expected a variational model, received {type(model).__name__}.")
@@ -123,9 +129,9 @@ def _memory(model: Variational) -> Finding:
     size = sum(p.numel() * p.element_size() for p in model.parameters())
     counts = model.parameter_counts()
     return Finding(
-        "memory of a step",
+        "memory per step",
         f"{3 * size / 2**20:,.1f} MiB for {counts['total']:,} parameters, their gradients and "
-        "momentum (without activations)",
+        "momentum, without activations",
     )
 
 
@@ -135,13 +141,15 @@ def _variances(model: Variational) -> Iterator[Finding]:
         std = math.sqrt(distribution.trace().item() / count)
         size = distribution.dense_mean().square().mean().sqrt().item()
         ratio = std / size if size else math.inf
-        text = f"standard deviation {std:.3g}, weights {size:.3g}"
+        text = f"RMS standard deviation {std:.3g}, RMS mean {size:.3g}"
         if not math.isfinite(std):
-            yield Finding(label, text, "problem", "the factors are not finite: lower the rate")
+            advice = "the covariance factors are not finite: lower the learning rate"
+            yield Finding(label, text, "problem", advice)
         elif ratio < COLLAPSED:
-            yield Finding(label, text, "problem", "collapsed: hardly random any more")
+            yield Finding(label, text, "problem", "collapsed: the weights are almost deterministic")
         elif size and ratio > EXPLODED:
-            yield Finding(label, text, "problem", "far above the weights: lower scale= or the rate")
+            advice = "far above the mean weights: lower scale= or the learning rate"
+            yield Finding(label, text, "problem", advice)
         else:
             yield Finding(label, text)
 
@@ -163,14 +171,14 @@ def _gradient_noise(model: Variational, data: Data, lr: float | None, draws: int
 
 def _noise_finding(gradients: Tensor, lr: float | None) -> Finding:
     variance = gradients.var(0).sum().item()
-    # The squared norm of a mean over draws is too large by the noise that is left in it.
+    # The squared norm of the mean over draws is biased upwards by variance / draws.
     squared = gradients.mean(0).square().sum().item() - variance / len(gradients)
     noise, mean = math.sqrt(variance), math.sqrt(max(0.0, squared))
-    text = f"{noise:.3g} over draws of the weights, the gradient {mean:.3g}"
+    text = f"noise norm {noise:.3g} over draws of the weights, gradient norm {mean:.3g}"
     if not math.isfinite(noise):
-        return Finding("gradient noise", text, "problem", "a loss is not finite")
+        return Finding("gradient noise", text, "problem", "the loss or its gradient is not finite")
     if noise > 3 * mean:
-        rate = "" if lr is None else f" than {lr:g}"
-        advice = f"noise dominates: take a smaller learning rate{rate}, or draws=8"
+        rate = "a smaller learning rate" if lr is None else f"a learning rate below {lr:g}"
+        advice = f"noise dominates the gradient: use {rate}, or draws=8"
         return Finding("gradient noise", text, "note", advice)
     return Finding("gradient noise", text)

@@ -1,4 +1,4 @@
-"""Inputs and targets in memory, and the loss that fits the targets."""
+"""Inputs and targets in memory, and the default loss for the targets."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ from tacit.likelihood import Categorical
 from tacit.likelihood.base import aligned
 
 Data: TypeAlias = tuple[Tensor, Tensor]
-"""Inputs and targets, examples first."""
+"""Inputs and targets, each with the examples along the first axis."""
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-"""From outputs and targets to a number."""
+"""A function from outputs and targets to a scalar loss."""
 
 
 def check_pair(name: str, data: Any) -> Data:
-    """Return inputs and targets as tensors, if there are as many of both.
+    """Return inputs and targets as tensors of the same length.
 
     Args:
-        name: What it is called, for the error message.
+        name: Name of the argument, for error messages.
         data: A pair of tensors or arrays.
+
+    Raises:
+        TypeError: If `data` is not a pair of tensors or arrays.
+        ValueError: If the lengths differ or there are no examples.
     """
     parts = list(data) if isinstance(data, tuple | list) else [data]
     if len(parts) != 2:
@@ -36,11 +40,11 @@ def check_pair(name: str, data: Any) -> Data:
 
 
 def loss_for(targets: Tensor) -> Loss:
-    """Return the cross-entropy for integer targets, the mean squared error for others."""
+    """Return the cross-entropy for integer targets, the mean squared error otherwise."""
     return squared_error if targets.is_floating_point() else Categorical().loss
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean squared error; shapes that would broadcast are refused."""
+    """Return the mean squared error; shapes that would broadcast raise ValueError."""
     outputs, targets = aligned("squared error", outputs, targets, event=0, samples=False)
     return F.mse_loss(outputs, targets)

@@ -1,4 +1,4 @@
-"""Time and memory of competing functions: interleaved runs after a warm-up, medians, ratios."""
+"""Time and memory of competing functions: interleaved calls after a warm-up, medians, ratios."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ BOOTSTRAPS = 1000
 def interleaved_seconds(
     runs: Mapping[str, Callable[[], object]], repeats: int, label: str, warmup: int = 3
 ) -> dict[str, list[float]]:
-    """Return the seconds of each function per repeat, interleaved so that load affects all alike.
+    """Return the seconds of each function per repeat, interleaved so that load affects all equally.
 
     The order is random in each repeat, since a function is slower after one that evicts the cache.
 
     Args:
         runs: Functions to time, by name.
-        repeats: Number of timed calls of each.
+        repeats: Number of timed calls per function.
         label: Label of the progress bar.
-        warmup: Number of untimed calls of each before, at most `repeats`.
+        warmup: Number of untimed calls per function beforehand, at most `repeats`.
     """
     rng = random.Random(0)
     seconds: dict[str, list[float]] = {name: [] for name in runs}
@@ -44,16 +44,16 @@ def interleaved_seconds(
 
 
 def repeated(run: Callable[[], object], times: int) -> Callable[[], None]:
-    """Return a function that calls `run` several times, for runs whose cost varies between calls.
+    """Return a function that calls `run` several times, for costs that vary between calls.
 
-    `tacit.SGD` renews its directions once in many steps: a median of single steps would miss it.
+    `tacit.SGD` renews its directions once in many steps; a median over single steps would miss it.
     """
 
-    def run_repeatedly() -> None:
+    def call_repeatedly() -> None:
         for _ in range(times):
             run()
 
-    return run_repeatedly
+    return call_repeatedly
 
 
 def ratio(
@@ -87,7 +87,7 @@ def training_bytes(model: nn.Module, loss: Callable[[], Tensor]) -> int:
     """Return the bytes of a training step: parameters, gradients, momentum and activations.
 
     Activations are the tensors that autograd saves for the backward pass, each storage counted
-    once, parameters excluded. Counted rather than sampled, so the same on every machine.
+    once, parameters excluded. The count is exact, so it is the same on every machine.
     """
     parameters = sum(p.numel() * p.element_size() for p in model.parameters())
     own = {p.untyped_storage().data_ptr() for p in model.parameters()}

@@ -1,4 +1,4 @@
-"""Conformance suites: what every structure and every method must do, for ours and for yours."""
+"""Conformance suites for covariance structures and methods, the library's and your own."""
 
 from tacit.testing.covariance import CovarianceSuite
 from tacit.testing.methods import MethodSuite

@@ -1,4 +1,4 @@
-"""What every covariance structure must do."""
+"""Conformance suite for covariance structures."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ LAYERS: dict[str, dict[str, torch.Size]] = {
 
 
 class CovarianceSuite(DivergenceSuite):
-    """Tests for pytest to collect from a subclass, which says how to make the structure.
+    """Tests that pytest collects from a subclass, which defines `covariances` and `reference`.
 
-    Args of the methods to define: `shapes` are the tensors of a layer, `factors` the tensors that
-    the structure builds S of.
+    In both, `shapes` are the shapes of a layer's tensors and `factors` the tensors that the
+    structure builds S from.
 
     Examples:
         >>> import torch, tacit
@@ -48,21 +48,21 @@ class CovarianceSuite(DivergenceSuite):
         ...         R = covariance.rank
         ...         S = torch.cat([factors[name].reshape(R, -1) for name in shapes], dim=1).T
         ...         return S @ S.T
-        >>> TestLowRank().test_dense_is_the_definition()
+        >>> TestLowRank().test_dense_matches_the_definition()
     """
 
     @abstractmethod
     def covariances(self, shapes: Shapes) -> list[Covariance]:
-        """Return structures for a layer: the smallest there is, one between, the largest."""
+        """Return structures for a layer: the smallest possible, one in between, the largest."""
 
     @abstractmethod
     def reference(
         self, covariance: Covariance, factors: Mapping[str, Tensor], shapes: Shapes
     ) -> Tensor:
-        """Return Sigma of shape (P, P) straight from the definition, not using the structure."""
+        """Return Sigma, (P, P), from the definition, without using the structure."""
 
     def cases(self, dtype: torch.dtype = torch.float64) -> Iterator[Case]:
-        """Yield each structure with each kind of layer and initialized factors."""
+        """Yield each structure for each kind of layer, with initialized factors."""
         for shapes in LAYERS.values():
             for covariance in self.covariances(shapes):
                 yield covariance, shapes, make_factors(covariance, shapes, dtype=dtype)
@@ -75,12 +75,12 @@ class CovarianceSuite(DivergenceSuite):
                 covariance.scale = 2.0
                 raise AssertionError(f"{covariance} is not frozen")
 
-    def test_factor_names_begin_with_a_tensor_of_the_layer(self) -> None:
+    def test_factor_names_start_with_a_tensor_of_the_layer(self) -> None:
         for covariance, shapes, _ in self.cases():
             for name in covariance.factors(shapes):
                 assert any(name.startswith(tensor) for tensor in shapes), name
 
-    def test_apply_has_the_shapes_of_sample_and_layer(self) -> None:
+    def test_apply_returns_sample_shape_plus_tensor_shape(self) -> None:
         for covariance, shapes, factors in self.cases():
             for sample in ((), (5,), (2, 3)):
                 z = torch.randn(*sample, covariance.noise_size(shapes), dtype=torch.float64)
@@ -98,7 +98,7 @@ class CovarianceSuite(DivergenceSuite):
                 for name, deviation in covariance.apply(factors, z, shapes).items():
                     assert_close(shifted[name], mean[name] + deviation)
 
-    def test_apply_is_linear_and_batches_agree(self) -> None:
+    def test_apply_is_linear_and_agrees_across_batches(self) -> None:
         for covariance, shapes, factors in self.cases():
             a, b = torch.randn(2, covariance.noise_size(shapes), dtype=torch.float64)
             batched = covariance.apply(factors, torch.stack([a, b]), shapes)
@@ -107,14 +107,14 @@ class CovarianceSuite(DivergenceSuite):
                 assert_close(covariance.apply(factors, a, shapes)[name], batched[name][0])
                 assert_close(sum_[name], 2 * batched[name][0] - batched[name][1])
 
-    def test_dense_is_the_definition(self) -> None:
+    def test_dense_matches_the_definition(self) -> None:
         for covariance, shapes, factors in self.cases():
             expected = self.reference(covariance, factors, shapes)
             assert_close(covariance.dense(factors, shapes), expected)
             assert_close(covariance.trace(factors, shapes), expected.trace())
 
-    def test_samples_have_mean_and_covariance(self, draws: int = 20_000) -> None:
-        """Within 5.5 standard errors of Gaussian products, for every pair of parameters."""
+    def test_samples_have_the_right_mean_and_covariance(self, draws: int = 20_000) -> None:
+        """Within 5.5 standard errors of products of Gaussians, for every pair of parameters."""
         for covariance, shapes, factors in self.cases():
             mean = {name: torch.randn(shape, dtype=torch.float64) for name, shape in shapes.items()}
             layer = Distribution(mean, factors, covariance, Gaussian(), shapes)
@@ -130,7 +130,7 @@ class CovarianceSuite(DivergenceSuite):
             assert ((deviation.T @ deviation / draws - Sigma).abs() <= 5.5 * error).all()
 
     def test_initial_variance_is_the_scale_squared(self, redraws: int = 400) -> None:
-        """Whatever the rank: the mean variance over redraws, within 6 standard errors."""
+        """At every rank: the mean variance over redraws, within 6 standard errors."""
         for unscaled, shapes, factors in self.cases():
             covariance = dataclasses.replace(unscaled, scale=2.0)  # type: ignore[type-var]
             scales = {name: 0.1 * (i + 1) for i, name in enumerate(shapes)}
@@ -167,7 +167,7 @@ class CovarianceSuite(DivergenceSuite):
             for a, b in zip(ours, theirs, strict=True):
                 assert_close(a, b)
 
-    def test_gradients_of_apply_by_finite_differences(self) -> None:
+    def test_gradients_of_apply_match_finite_differences(self) -> None:
         for covariance, shapes, factors in self.cases():
             z = torch.randn(2, covariance.noise_size(shapes), dtype=torch.float64)
 
@@ -182,7 +182,7 @@ class CovarianceSuite(DivergenceSuite):
                 assert given.keys() == factors.keys()
                 assert all(0 < rate < math.inf for rate in given.values())
 
-    def test_zero_factors_are_deterministic_with_finite_gradients(self) -> None:
+    def test_zero_factors_give_zero_noise_and_finite_gradients(self) -> None:
         for covariance, shapes, factors in self.cases():
             with torch.no_grad():
                 for factor in factors.values():
@@ -194,8 +194,8 @@ class CovarianceSuite(DivergenceSuite):
             for gradient in torch.autograd.grad(total, list(factors.values())):
                 assert gradient.isfinite().all()
 
-    def test_keeps_dtype_and_device(self) -> None:
-        # On the meta device an operation with a stray CPU tensor fails.
+    def test_apply_keeps_dtype_and_device(self) -> None:
+        # On the meta device, operations with a stray CPU tensor fail.
         for dtype in (torch.float32, torch.float64, torch.bfloat16):
             for covariance, shapes, factors in self.cases(dtype):
                 for device in ("cpu", "meta"):
@@ -234,7 +234,7 @@ def _apply_flat(
 def make_factors(
     covariance: Covariance, shapes: Shapes, *, seed: int = 0, dtype: torch.dtype = torch.float64
 ) -> dict[str, Tensor]:
-    """Return initialized factors for a layer, that require gradients."""
+    """Return initialized factors of a layer, with requires_grad set."""
     factors = {
         name: torch.zeros(factor.shape, dtype=dtype, requires_grad=True)
         for name, factor in covariance.factors(shapes).items()

@@ -1,4 +1,4 @@
-"""What a covariance structure must do for KL, 2-Wasserstein distance and exact output variances."""
+"""Conformance suite for KL divergence, 2-Wasserstein distance and exact output variances."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Factors: TypeAlias = Mapping[str, Tensor]
 
 
 class DivergenceSuite(ABC):
-    """The part of `CovarianceSuite` about two distributions of the same structure."""
+    """The part of `CovarianceSuite` that compares two distributions of the same structure."""
 
     @abstractmethod
     def cases(self, dtype: torch.dtype = torch.float64) -> Iterator[Case]:
-        """Yield each structure with each kind of layer and initialized factors."""
+        """Yield each structure for each kind of layer, with initialized factors."""
 
     @abstractmethod
     def reference(self, covariance: Covariance, factors: Factors, shapes: Shapes) -> Tensor:
-        """Return Sigma of shape (P, P) straight from the definition, not using the structure."""
+        """Return Sigma, (P, P), from the definition, without using the structure."""
 
-    def test_squared_distance_is_the_definition(self) -> None:
-        """Also where covariances are singular, and where they differ by many orders."""
+    def test_squared_distance_matches_the_definition(self) -> None:
+        """Also for singular covariances, and for scales that differ by orders of magnitude."""
         for covariance, shapes, factors in self.cases():
             for given in (factors, _zero(factors), _zero_one(factors), _all_equal(factors)):
                 for others in (_others(factors), _zero_one(_others(factors)), _zero(factors)):
@@ -44,26 +44,26 @@ class DivergenceSuite(ABC):
                         scale = (root.square().sum() + Sigma0.trace()).item()
                         assert_close(found, expected, rtol=0, atol=1e-7 * scale + 1e-14)
 
-    def test_squared_distance_gradients_by_finite_differences(self) -> None:
+    def test_squared_distance_gradients_match_finite_differences(self) -> None:
         for covariance, shapes, factors in self.cases():
             distance = partial(_distance, covariance, shapes, _others(factors), tuple(factors))
             assert torch.autograd.gradcheck(distance, tuple(factors.values()), fast_mode=True)
 
-    def test_squared_distance_is_zero_and_stationary_at_itself(self) -> None:
+    def test_squared_distance_to_itself_is_zero_and_stationary(self) -> None:
         for covariance, shapes, factors in self.cases():
             distance = covariance.squared_distance(factors, _copy(factors), shapes)
             assert abs(distance.item()) < 1e-9 * covariance.trace(factors, shapes).item()
             for gradient in torch.autograd.grad(distance, list(factors.values())):
                 assert_close(gradient, torch.zeros_like(gradient), atol=1e-7, rtol=0)
 
-    def test_squared_distance_keeps_its_digits_in_single_precision(self) -> None:
+    def test_squared_distance_is_accurate_in_low_precision(self) -> None:
         for dtype, digits in ((torch.float32, 1e-10), (torch.bfloat16, 5e-2)):
             for covariance, shapes, factors in self.cases(dtype):
                 distance = covariance.squared_distance(factors, _copy(factors), shapes).item()
                 trace = covariance.trace(factors, shapes).item()
                 assert abs(distance) <= digits * trace, (covariance, dtype, distance / trace)
 
-    def test_squared_distance_has_finite_gradients_where_covariances_are_singular(self) -> None:
+    def test_squared_distance_of_singular_covariances_has_finite_gradients(self) -> None:
         for covariance, shapes, factors in self.cases():
             for change in (_zero, _zero_one, _all_equal):
                 changed = change(factors)
@@ -73,7 +73,7 @@ class DivergenceSuite(ABC):
                     for gradient in torch.autograd.grad(distance, list(changed.values())):
                         assert gradient.isfinite().all(), (covariance, change.__name__)
 
-    def test_kl_agrees_with_dense_gaussians_or_is_refused(self) -> None:
+    def test_kl_matches_dense_gaussians_or_is_refused(self) -> None:
         for covariance, shapes, factors in self.cases():
             others = _others(factors)
             P = parameter_count(shapes)
@@ -100,7 +100,7 @@ class DivergenceSuite(ABC):
             itself = covariance.kl(zero, factors, _copy(factors), shapes)
             assert abs(itself.item()) < 1e-8
 
-    def test_output_variance_is_that_of_the_linear_layer(self) -> None:
+    def test_output_variance_matches_the_dense_covariance(self) -> None:
         generator = torch.Generator().manual_seed(0)
         for covariance, shapes, factors in self.cases():
             if shapes.get("weight", torch.Size()) != (3, 5):
@@ -110,7 +110,7 @@ class DivergenceSuite(ABC):
             assert ours.shape == (4, 3)
             Sigma = self.reference(covariance, factors, shapes)
             P = parameter_count(shapes)
-            # Output c of example b is linear in the parameters: its gradient in them is a row.
+            # Outputs are linear in the parameters: at unit vectors they are the gradients.
             units = _cut(torch.eye(P, dtype=torch.float64), shapes)
             outputs = x @ units["weight"].mT + units["bias"][:, None, :]  # (P, B, out)
             expected = torch.einsum("pbc,pq,qbc->bc", outputs, Sigma, outputs)
@@ -170,7 +170,7 @@ def _all_equal(factors: Factors) -> dict[str, Tensor]:
 
 
 def _cut(flat: Tensor, shapes: Shapes) -> dict[str, Tensor]:
-    """Return the last dimension, of length P, cut into the layer's tensors."""
+    """Split the last dimension, of length P, into the tensors of the layer."""
     parts = flat.split([shape.numel() for shape in shapes.values()], dim=-1)
     return {
         name: part.reshape((*flat.shape[:-1], *shape))

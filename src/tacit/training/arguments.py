@@ -1,4 +1,4 @@
-"""What `fit` is asked for: checked, and made into what the loop needs."""
+"""The arguments of `fit`: validated, and converted for the training loop."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from tacit.training.objective import Objective
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-DRAWS = 8  # in a step: benchmarks/choices.py is why
+DRAWS = 8  # default draws per step, chosen by the comparison in benchmarks/choices.py
 
 Schedule: TypeAlias = Literal["cosine"] | Callable[[float], float] | None
 
 
-def check_choices(
+def check_arguments(
     early_stopping: int | None, validation: Any, resume: str, seed: int, optimizer: object
 ) -> None:
-    """Raise an error for choices that can't be."""
+    """Raise an error for invalid or inconsistent arguments."""
     if early_stopping is not None:
         checks.positive_integer("early_stopping", early_stopping)
         if validation is None:
@@ -40,18 +40,19 @@ def check_choices(
             f"optimizer: expected a name such as 'sgd' or 'adam', received {optimizer!r}."
         )
     if resume not in ("auto", "never"):
-        raise ValueError(f"resume: expected auto or never, received {resume!r}.")
+        raise ValueError(f"resume: expected 'auto' or 'never', received {resume!r}.")
     if not isinstance(seed, int) or not 0 <= seed < 2**40:
         raise ValueError(f"seed: expected an integer from 0 to 2^40, received {seed!r}.")
 
 
-def draws_in_a_step(
+def draws_per_step(
     model: nn.Module, samples: int, draws: int | None, objective: Objective | None
 ) -> int:
-    """Return the number of draws in a step, chosen where none is given.
+    """Return the number of draws per step; the default depends on the model.
 
     Raises:
-        ValueError: For numbers, and objectives, that can't be.
+        TypeError: If the objective is not an `Objective`.
+        ValueError: If the arguments are inconsistent, or a count is not a positive integer.
     """
     if objective is not None and not isinstance(objective, Objective):
         raise TypeError(
@@ -73,28 +74,28 @@ def draws_in_a_step(
     return DRAWS if batch_first(model.module) and not has_batch_norm(model.module) else 1
 
 
-def check_exact(data: Batches, checkpoint: str | Path | None) -> None:
-    """Raise an error for data whose order a checkpoint can't hold."""
+def check_resumable(data: Batches, checkpoint: str | Path | None) -> None:
+    """Raise an error for a DataLoader whose random state can't be saved in a checkpoint."""
     loader = data.loader
     if checkpoint is not None and loader is not None and loader.persistent_workers:
         raise ValueError(
             "train: the workers of a DataLoader with persistent_workers=True keep random states "
-            "that a checkpoint can't hold; turn it off to be able to resume."
+            "that a checkpoint can't save; use persistent_workers=False to be able to resume."
         )
 
 
 def adopt(model: nn.Module, likelihood: Likelihood) -> Likelihood:
-    """Return the likelihood; a variational model without one has it from now on.
+    """Return the likelihood, and attach it to a variational model without one.
 
-    A temperature that was set before is forgotten.
+    Resets its temperature to 1.
     """
     if isinstance(model, Variational):
         if model.likelihood is None:
             model.likelihood = likelihood
         elif model.likelihood is not likelihood:
-            raise ValueError("likelihood: the model has one of its own; leave it out.")
+            raise ValueError("likelihood: the model already has one; omit the argument.")
     if isinstance(likelihood, DiscreteLikelihood):
-        likelihood.set_temperature(1.0)  # one found before training would not fit afterwards
+        likelihood.set_temperature(1.0)  # training invalidates an earlier calibration
     return likelihood
 
 
@@ -105,29 +106,29 @@ def add_likelihood(
     lr: float,
     processes: int,
 ) -> None:
-    """Train the parameters of a plain network's likelihood too."""
+    """Add learnable parameters of a likelihood that is not part of the model to the optimizer."""
     own = {id(parameter) for parameter in model.parameters()}
     learned = [p for p in likelihood.parameters() if p.requires_grad and id(p) not in own]
     if learned and processes > 1:
-        raise ValueError("likelihood: with several processes its parameters can't be learned.")
+        raise ValueError("likelihood: its parameters can't be learned with several processes.")
     if learned:
         optimizer.add_param_group({"params": learned, "lr": lr, "name": "likelihood x1"})
 
 
 def schedule_factor(schedule: Schedule) -> Callable[[float], float]:
-    """Return the function from the part of training done to a factor."""
+    """Return the function from training progress, 0 to 1, to a factor of the learning rate."""
     if schedule is None:
-        return lambda part: 1.0
+        return lambda progress: 1.0
     if schedule == "cosine":
-        return lambda part: 0.5 * (1 + math.cos(math.pi * part))
+        return lambda progress: 0.5 * (1 + math.cos(math.pi * progress))
     if not callable(schedule):
         raise ValueError(f"schedule: expected 'cosine' or a function, received {schedule!r}.")
     return schedule
 
 
 def make_fabric(accelerator: str, devices: int | str, strategy: str, precision: str) -> Fabric:
-    """Return the devices and processes, started."""
-    from lightning_fabric import Fabric  # takes longer to import than all of this library
+    """Return Fabric, launched if there are several processes."""
+    from lightning_fabric import Fabric  # its import takes longer than all of tacit's
 
     nodes = 1
     if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has started the processes

@@ -1,7 +1,8 @@
-"""Checkpoints: one safetensors file with everything that a run needs to go on, bit by bit.
+"""Checkpoints: one safetensors file with all that a run needs to resume with the same bits.
 
-Tensors are tensors; numbers and settings are JSON in the file's header. A file is written under
-another name and renamed, so that there is never half a checkpoint; the newest two are kept.
+Tensors are stored as tensors; numbers and settings as JSON in the file's header. A file is written
+under a temporary name and then renamed, so a checkpoint is never incomplete. The newest two are
+kept.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from tacit._support import files
 
-KEPT = 2
+KEPT = 2  # number of checkpoints in a folder
 KEY = "tacit_checkpoint"
 
 
@@ -31,15 +32,18 @@ class Checkpoint:
 
 
 def write(folder: Path, step: int, checkpoint: Checkpoint, *, alone: bool = False) -> Path:
-    """Write a checkpoint, and then forget older ones.
+    """Write a checkpoint, then remove old ones.
 
-    If the disk is full, what was there stays, and the error says so.
+    If the disk is full, existing checkpoints are kept, and the error says so.
 
     Args:
-        folder: Where to.
-        step: Number of steps done.
-        checkpoint: What to write.
-        alone: Whether it is the first of a new run: all others are then of an old one.
+        folder: Folder of the checkpoints.
+        step: Number of steps taken.
+        checkpoint: The checkpoint.
+        alone: Whether to remove all others: this is the first of a new run.
+
+    Returns:
+        The path of the file.
     """
     path = folder / f"step-{step:012d}.safetensors"
     files.write(path, KEY, {"step": step, **checkpoint.data}, checkpoint.tensors)
@@ -51,16 +55,16 @@ def write(folder: Path, step: int, checkpoint: Checkpoint, *, alone: bool = Fals
 
 
 def clean(folder: Path) -> None:
-    """Remove what a killed process left half written."""
+    """Remove incomplete files of killed processes."""
     for path in folder.glob(".step-*"):
         path.unlink(missing_ok=True)
 
 
 def read_newest(folder: Path) -> Checkpoint | None:
-    """Return the newest checkpoint that can be read; None if there is none at all.
+    """Return the newest readable checkpoint, or None if there are no checkpoints.
 
     Raises:
-        ValueError: If there are checkpoints, but none can be read.
+        ValueError: If there are checkpoints, but none is readable.
     """
     problems = []
     for path in _found(folder):
@@ -81,7 +85,7 @@ def _try(path: Path) -> Checkpoint | ValueError:
 
 
 def read(path: Path) -> Checkpoint:
-    """Return a checkpoint.
+    """Read a checkpoint.
 
     Raises:
         ValueError: If the file is truncated, or not a checkpoint of this version.
@@ -95,7 +99,7 @@ def _found(folder: Path) -> list[Path]:
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> Checkpoint:
-    """Return the state of an optimizer: its tensors, and its numbers."""
+    """Return the state of an optimizer as tensors and plain data."""
     state = optimizer.state_dict()
     tensors, numbers = {}, {}
     for index, entries in state["state"].items():
@@ -108,11 +112,11 @@ def optimizer_state(optimizer: torch.optim.Optimizer) -> Checkpoint:
 
 
 def load_optimizer_state(optimizer: torch.optim.Optimizer, saved: Checkpoint) -> None:
-    """Put back what `optimizer_state` gave."""
+    """Load the result of `optimizer_state` into an optimizer."""
     state: dict[int, dict[str, Any]] = {}
     for key, value in {**saved.data["numbers"], **saved.tensors}.items():
         index, _, name = key.partition(".")
-        # Tensors of a file begin anywhere in memory; the last bit of a product may depend on where.
+        # Tensors from a file have any alignment, on which the last bit of a product may depend.
         value = value.clone() if isinstance(value, Tensor) else value
         state.setdefault(int(index), {})[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": saved.data["groups"]})
@@ -131,7 +135,7 @@ def random_state(device: torch.device) -> Checkpoint:
 
 
 def set_random_state(saved: Checkpoint, device: torch.device) -> None:
-    """Put back what `random_state` gave."""
+    """Restore the result of `random_state`."""
     torch.set_rng_state(saved.tensors["torch"])
     if device.type == "cuda" and "cuda" in saved.tensors:
         torch.cuda.set_rng_state(saved.tensors["cuda"], device)

@@ -1,4 +1,4 @@
-"""What happened during training, epoch by epoch."""
+"""The record of a training run, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tacit._support.figures import saved
 
 @dataclass
 class History:
-    """The epochs of a training run.
+    """The record of a training run.
 
     Args:
-        epochs: One row per epoch: epoch, loss, lr, seconds, and the validation's numbers.
+        epochs: One row per epoch: epoch, loss, lr, seconds, and the validation metrics.
         stopped: Why training ended: "epochs", "early stopping", "interrupted" or "callback".
     """
 
@@ -27,30 +27,35 @@ class History:
         return len(self.epochs)
 
     def __getitem__(self, name: str) -> list[float]:
-        """Return one quantity over the epochs."""
+        """Return the values of one quantity, one per epoch."""
         if not self.epochs or name not in self.epochs[-1]:
             known = ", ".join(self.epochs[-1]) if self.epochs else "none yet"
-            raise KeyError(f"history: there is no {name!r}. There are: {known}.")
+            raise KeyError(f"history: no quantity {name!r}. Recorded quantities: {known}.")
         return [row[name] for row in self.epochs]
 
     def plot(self, path: str | Path, title: str = "") -> None:
-        """Draw losses and learning rate over the epochs; needs matplotlib."""
+        """Plot all quantities against the epoch; needs matplotlib.
+
+        Args:
+            path: File to write.
+            title: Title of the figure.
+        """
         plot_history(self.epochs, path, title)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
+        """Return plain data that JSON can represent."""
         return {"epochs": self.epochs, "stopped": self.stopped}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> History:
-        """Return the history that `to_dict` gave."""
+        """Return the history from the result of `to_dict`."""
         return cls(list(data["epochs"]), data["stopped"])
 
 
 def plot_history(
     epochs: Sequence[Mapping[str, float]], path: str | Path | None = None, title: str = ""
 ) -> Any:
-    """Draw what was measured in each epoch of training, a panel per quantity.
+    """Plot the quantities recorded in each epoch of training, one panel each.
 
     Args:
         epochs: One row per epoch.

@@ -1,4 +1,4 @@
-"""The training loop: on Lightning Fabric, so on any device and on several of them."""
+"""The training loop, on Lightning Fabric: for one or several devices of any kind."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tacit.training.arguments import (
     Schedule,
     add_likelihood,
     adopt,
-    check_choices,
-    check_exact,
-    draws_in_a_step,
+    check_arguments,
+    check_resumable,
+    draws_per_step,
     make_fabric,
     schedule_factor,
 )
@@ -41,7 +41,7 @@ Callback: TypeAlias = Callable[[dict[str, float], nn.Module], bool | None]
 
 
 class TrainingDivergedError(RuntimeError):
-    """The loss was not finite. The model is back where the epoch with the smallest loss began."""
+    """The loss is not finite; the model is reset to the start of the epoch with the lowest loss."""
 
 
 def fit(
@@ -72,53 +72,54 @@ def fit(
     progress: bool = True,
     callbacks: Sequence[Callback] = (),
 ) -> History:
-    """Train a model on the expected loss, and return what happened.
+    """Train a model on the expected loss, and return the history.
 
-    Started again with the same arguments and the same `checkpoint` folder, a run that was stopped
-    or killed goes on where it was, with the same bits as if nothing had happened. Ctrl-C and
-    SIGTERM end the program after the step, or some steps later when `tacit.SGD` next takes new
-    directions, and the checkpoint is written.
+    Called again with the same arguments and `checkpoint` folder, a run that was stopped or killed
+    resumes from the newest checkpoint, and gives the same bits as an uninterrupted run. Ctrl-C and
+    SIGTERM write a checkpoint and end the program after the current step, or some steps later when
+    `tacit.SGD` next draws new noise directions.
 
     Args:
         model: A variational model, or a plain network with `likelihood`.
         train: A pair of inputs and targets in tensors or arrays, `tacit.data.Images`, a Dataset,
-            or a DataLoader. Inputs of several tensors are a dict, given to the network as
-            keywords, or a tuple. Batches of a Dataset or DataLoader may also be dicts with the
-            targets under "labels". How `Images` are normalised is noted in `model.preprocessing`.
-        validation: The same; evaluated after each epoch.
+            or a DataLoader. Inputs of several tensors are a dict, passed to the network as
+            keyword arguments, or a tuple. Batches of a Dataset or DataLoader may also be dicts with
+            the targets under "labels". The normalisation of `Images` is recorded in
+            `model.preprocessing`.
+        validation: Validation data in the same formats, evaluated after each epoch.
         epochs: Number of passes over the data.
-        lr: Learning rate, before the factors of the parametrization.
-        optimizer: Its name: "sgd", "adam", "adamw" and others.
-        momentum: Of SGD.
-        weight_decay: Of the means.
-        batch_size: Examples in a step, over all processes together; a DataLoader has its own.
-        samples: Functions drawn in a step, each for the whole batch.
-        draws: Draws of the weights in a step, each for a part of the batch: less noise, in one
-            pass, for a network that treats examples by themselves and has the batch first. If left
-            out, as many as `variational` was given, or 8; but 1 with `samples`, or with batch norm,
-            which would see the parts one by one.
-        objective: `tacit.ExpectedLoss()` if left out; or `tacit.ELBO`, `tacit.GVI`.
-        likelihood: The model's own if left out; a model without one has it from then on.
-        parametrization: Learning rates of a plain network; a variational model has its own.
-        schedule: How the learning rate changes: "cosine" to 0, or a function from the part of
-            training done (0 to 1) to a factor.
-        precision: Fabric's: "32-true", "bf16-mixed", "64-true" and others.
-        accelerator: Fabric's: "auto", "cpu", "cuda" and others.
-        devices: Number of devices, or "auto". Under torchrun its processes are used.
-        strategy: Fabric's: "auto", "ddp" and others.
-        early_stopping: Stop after this many epochs without a better validation NLL, and go back to
-            the best.
-        seed: Of data order and draws. Torch's generator is left as it was; those of NumPy and
-            Python, which datasets may draw from, are seeded.
-        checkpoint: Folder for checkpoints, one per epoch, the newest two kept.
-        resume: "auto" goes on from the newest checkpoint if there is one, "never" starts anew.
-        progress: Whether to show progress; quiet where the output is not a terminal.
-        callbacks: Called after each epoch with its numbers and the model; one that returns True
-            stops training.
+        lr: Base learning rate, before the parametrization's scaling.
+        optimizer: Name of the optimizer: "sgd", "adam", "adamw" and others.
+        momentum: Momentum of SGD.
+        weight_decay: Weight decay of the means.
+        batch_size: Examples per step, in all processes together; ignored for a DataLoader.
+        samples: Number of functions drawn per step, each applied to the whole batch.
+        draws: Number of draws of the weights per step, each for a part of the batch: less noise in
+            a single pass, for networks that treat examples independently and have the batch as
+            their first dimension. The default is that of `variational`, or 8; but 1 with `samples`,
+            or with batch norm, which would normalise each part separately.
+        objective: `tacit.ExpectedLoss()` by default, or `tacit.ELBO`, `tacit.GVI`.
+        likelihood: Defaults to the model's own; it is attached to a variational model without one.
+        parametrization: Parametrization of a plain network; a variational model has its own.
+        schedule: Learning rate schedule: "cosine" decays to 0; a function maps training progress,
+            0 to 1, to a factor.
+        precision: Fabric's precision: "32-true", "bf16-mixed", "64-true" and others.
+        accelerator: Fabric's accelerator: "auto", "cpu", "cuda" and others.
+        devices: Number of devices, or "auto". Under torchrun, its processes are used.
+        strategy: Fabric's strategy: "auto", "ddp" and others.
+        early_stopping: Stop after this many epochs without a better validation NLL, and restore
+            the best model.
+        seed: Seed of data order and draws. The state of torch's global generator is preserved;
+            those of NumPy and Python, which datasets may use, are seeded.
+        checkpoint: Folder for checkpoints, one per epoch; the newest two are kept.
+        resume: "auto" resumes from the newest checkpoint if there is one, "never" starts afresh.
+        progress: Whether to show progress; nothing is shown if the output is not a terminal.
+        callbacks: Functions called after each epoch with its row of the history and the model; if
+            one returns True, training stops.
 
     Raises:
         TrainingDivergedError: If the loss is not finite.
-        ValueError: If a checkpoint is of another run, or no checkpoint of several can be read.
+        ValueError: If the checkpoint belongs to another run, or no checkpoint is readable.
 
     Examples:
         >>> import tacit, torch
@@ -131,9 +132,9 @@ def fit(
         >>> len(history), history["accuracy"][-1] > 0.8
         (10, True)
     """
-    check_choices(early_stopping, validation, resume, seed, optimizer)
+    check_arguments(early_stopping, validation, resume, seed, optimizer)
     found = likelihood_of(model, likelihood)
-    draws = draws_in_a_step(model, samples, draws, objective)
+    draws = draws_per_step(model, samples, draws, objective)
     settings = Settings(
         epochs=checks.positive_integer("epochs", epochs),
         lr=checks.positive_number("lr", lr),
@@ -162,7 +163,7 @@ def fit(
             if validation is None
             else Batches("validation", validation, max(batch_size, EVALUATION_BATCH))
         )
-        check_exact(data, checkpoint)
+        check_resumable(data, checkpoint)
         extra = {"momentum": momentum} if optimizer.lower() == "sgd" else {}
         stepper = make_optimizer(
             model, lr, optimizer,
@@ -188,10 +189,10 @@ def fit(
                     run.history.stopped = "interrupted"
                 run.save()
         run.use_best()
-    _warn_if_lost(run.history)
+    _warn_if_worse(run.history)
     if run.history.stopped == "interrupted":
-        kept = f"; start again to go on from {checkpoint}" if checkpoint else ""
-        stop.go(f"training was stopped after step {run.step} of {run.total_steps}{kept}")
+        hint = f"; run again to resume from {checkpoint}" if checkpoint else ""
+        stop.exit(f"training stopped after step {run.step} of {run.total_steps}{hint}")
     return run.history
 
 
@@ -202,7 +203,7 @@ def _epoch(
     stop: Callable[[], bool],
     show: Callable[[float], None],
 ) -> dict[str, float] | None:
-    """Train for the rest of an epoch; return its numbers, or None if asked to stop within it."""
+    """Train for the rest of an epoch; return its row of the history, or None if stopped within."""
     start = time.perf_counter()
     run.begin_epoch()
     lr = run.set_learning_rate(factor)
@@ -229,33 +230,33 @@ def _epoch(
     }
 
 
-def _warn_if_lost(history: History) -> None:
-    """Warn when training has left what it had found, without ever being infinite."""
+def _warn_if_worse(history: History) -> None:
+    """Warn if the loss ended well above its minimum, although it was always finite."""
     losses = history["loss"] if history.epochs else [0.0]
     best = min(losses)
     if losses[-1] > max(best + 1, losses[0]):
         epoch = losses.index(best) + 1
         warnings.warn(
             f"fit: the loss ended at {losses[-1]:.3g}, after {best:.3g} in epoch {epoch}. Try a "
-            "smaller learning rate, or more draws; early_stopping goes back to the best epoch.",
+            "smaller learning rate, or more draws; early_stopping restores the best epoch.",
             stacklevel=3,
         )
 
 
 def _diverged(run: Run, what: str, lr: float) -> None:
-    run.back_to_good()
-    numbers = isinstance(run.likelihood, Gaussian | HeteroscedasticGaussian)
+    run.restore_good()
+    regression = isinstance(run.likelihood, Gaussian | HeteroscedasticGaussian)
     raise TrainingDivergedError(
         f"{what}. Try a smaller learning rate than {lr:g}, or more draws"
-        + (", and targets of a size of about 1" if numbers else "")
-        + ". The model is as it was at the beginning of the epoch with the smallest loss"
+        + (", and targets standardised to unit variance" if regression else "")
+        + ". The model is reset to the start of the epoch with the smallest loss"
         + (" (untrained)." if not run.history.epochs else ".")
     )
 
 
 @contextmanager
 def _drawing(model: nn.Module, draws: int) -> Iterator[None]:
-    """Let the model make this many draws, as if it had been given to `variational`."""
+    """Set the model's number of draws for the duration of training; then end deferred updates."""
     if not isinstance(model, Variational):
         yield
         return
@@ -264,11 +265,11 @@ def _drawing(model: nn.Module, draws: int) -> Iterator[None]:
         yield
     finally:
         model.draws = before
-        model.defer_to(None)  # what trains it next need not be tacit.SGD
+        model.defer_to(None)  # another optimizer may train it next
 
 
 def _loss(run: Run, objective: Objective, size: int) -> Callable[[Batch], Tensor]:
-    """Return the function from a batch to what is minimised."""
+    """Return the objective as a function of a batch."""
     raw, many = run.raw, run.settings.samples > 1
     keywords = {"samples": run.settings.samples} if many else {}
 

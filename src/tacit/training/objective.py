@@ -1,4 +1,4 @@
-"""What is minimised: the expected loss alone, or with a divergence from a prior."""
+"""Training objectives: the expected loss, alone or with a divergence from a prior."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from tacit.weights.prior import Prior
 
 
 class Objective(ABC):
-    """A loss to minimise, made of the mean loss on a batch.
+    """A loss to minimise, computed from the mean loss over a batch.
 
-    The paper's objectives are sums over the N examples of the data: sum_n E[loss_n] + penalty.
-    Divided by N, that is the mean loss, which a batch estimates, plus penalty / N.
+    The paper's objectives are sums over the N training examples: sum_n E[loss_n] + penalty. Divided
+    by N, this is the mean loss, which a batch estimates, plus penalty / N.
     """
 
     @abstractmethod
     def __call__(self, loss: Tensor, model: Variational, *, data_size: int) -> Tensor:
-        """Return what to minimise.
+        """Return the loss to minimise.
 
         Args:
             loss: Mean loss over a batch, with random weights.
-            model: The model that is trained.
+            model: The model being trained.
             data_size: N, the number of examples in the training data (not in the batch).
         """
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """Return what a run must have the same to be the same run: settings, and the prior's."""
+        """Return a string that identifies the settings and the prior, to recognise the same run."""
 
 
 @dataclass(frozen=True)
 class ExpectedLoss(Objective):
-    """The expected loss alone: the implicit bias of SGD keeps the model close to where it started.
+    """The expected loss alone: the implicit bias of SGD keeps the model close to the prior.
 
     Examples:
         >>> import tacit, torch
@@ -62,13 +62,13 @@ class ELBO(Objective):
     """The negative evidence lower bound: mean loss + weight KL(model || prior).
 
     With a negative log-likelihood as loss and weight 1/N this is the negative ELBO divided by N,
-    N being the number of training examples; other weights make a colder or warmer posterior. It
-    needs covariances that are not singular, so not the low-rank ones of the default recipe: use
-    `Diagonal`, `LowRankPlusDiagonal` or `FullRank`.
+    where N is the number of training examples; other weights temper the posterior. Covariances must
+    be nonsingular, which excludes the low-rank default: use `Diagonal`, `LowRankPlusDiagonal` or
+    `FullRank`.
 
     Args:
-        prior: From `model.prior()`.
-        weight: "1/N", or a number that multiplies the KL divergence as it is.
+        prior: The prior, from `model.prior()`.
+        weight: Weight of the KL divergence: "1/N" or a number.
 
     Raises:
         ValueError: If the KL divergence from this prior would be infinite.
@@ -80,7 +80,7 @@ class ELBO(Objective):
     def __post_init__(self) -> None:
         _check_prior(self.prior)
         for distribution in self.prior.distributions.values():
-            distribution_kl(distribution, distribution)  # refuses what can't be finite
+            distribution_kl(distribution, distribution)  # raises if it would be infinite
         if isinstance(self.weight, str) and self.weight != "1/N":
             raise ValueError(f"ELBO(weight): expected '1/N' or a number, received {self.weight!r}.")
         if self.weight != "1/N":
@@ -100,11 +100,11 @@ class ELBO(Objective):
 class GVI(Objective):
     """Generalized variational inference: mean loss + strength/N W2^2(model, prior).
 
-    For linear models the expected loss alone, by its implicit bias, gives the limit of this for a
-    vanishing strength (Theorem 1).
+    For linear models, SGD on the expected loss alone converges to the limit of this objective's
+    minimiser as the strength vanishes, by implicit bias (Theorem 1).
 
     Args:
-        prior: From `model.prior()`.
+        prior: The prior, from `model.prior()`.
         strength: lambda in sum_n E[loss_n] + lambda W2^2.
     """
 

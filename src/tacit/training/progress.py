@@ -1,4 +1,4 @@
-"""Progress of training on a terminal."""
+"""Progress of training, shown in a terminal."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tacit.training.run import Run
 
 @contextmanager
 def show_progress(run: Run) -> Iterator[Callable[[float], None]]:
-    """Yield a function to call with the loss after each step; on a terminal it updates a bar."""
-    from rich.console import Console  # rich takes as long to import as the rest of training
+    """Yield a function to call after each step; in a terminal it updates a progress bar."""
+    from rich.console import Console  # importing rich takes as long as the rest of training
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
@@ -26,15 +26,15 @@ def show_progress(run: Run) -> Iterator[Callable[[float], None]]:
             text = f"epoch {run.epoch + 1}/{run.settings.epochs}  loss {run.mean_loss:.4f}"
             if run.history.epochs:
                 last = run.history.epochs[-1]
-                numbers = (f"{k} {v:.4f}" for k, v in last.items() if k in ("nll", "accuracy"))
-                text += "  " + "  ".join(numbers)
+                metrics = (f"{k} {v:.4f}" for k, v in last.items() if k in ("nll", "accuracy"))
+                text += "  " + "  ".join(metrics)
             bar.update(task, description=text, completed=run.step)
 
         yield show
 
 
 def announce_resume(run: Run) -> None:
-    """Say from where a run resumes."""
+    """Print the step from which a run resumes."""
     from rich.console import Console
 
     Console(stderr=True).print(f"resuming from step {run.step} in {run.folder}")

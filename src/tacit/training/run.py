@@ -1,4 +1,4 @@
-"""The state of a training run: what a checkpoint holds, and what each step changes."""
+"""The state of a training run, as saved in a checkpoint and changed by each step."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 EVALUATION_SAMPLES, EVALUATION_BATCH = 8, 1024
-SHOWN = ("nll", "accuracy", "ece", "rmse", "crps", "coverage_90")  # of the validation's scores
+SHOWN = ("nll", "accuracy", "ece", "rmse", "crps", "coverage_90")  # scores in the history
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What must be the same for a run to go on from a checkpoint; epochs may grow."""
+    """Settings that must be equal for a run to resume from a checkpoint; epochs may grow."""
 
     epochs: int
     lr: float
@@ -50,16 +50,16 @@ class Settings:
 
 
 class Run:
-    """A training run: model, optimizer, where in the data it is, and its history.
+    """A training run: model, optimizer, position in the data, and history.
 
     Args:
         fabric: Devices and processes.
         model: The model; it is moved to the device.
-        optimizer: Over its parameter groups.
-        likelihood: Whose loss is minimised.
-        settings: What must be the same to go on from a checkpoint.
+        optimizer: The optimizer of the model's parameters.
+        likelihood: The likelihood, which defines the loss.
+        settings: Settings that must be equal to resume from a checkpoint.
         data: The training data.
-        folder: Of the checkpoints, or None.
+        folder: Folder of the checkpoints, or None.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class Run:
         folder: str | Path | None,
     ) -> None:
         self.fabric, self.raw, self.settings, self.data = fabric, model, settings, data
-        # What is frozen in eval mode, batch norm for instance, stays so.
+        # Submodules that the user put in eval mode, for instance batch norm, stay in eval mode.
         self._frozen = [m for m in model.modules() if model.training and not m.training]
         wrapped: Any = fabric.setup(model, optimizer)
         self.model, self.optimizer = wrapped
-        self.like = next(model.parameters())  # has the device and the precision
+        self.like = next(model.parameters())  # its device and dtype are those of inputs
         self.likelihood = likelihood.to(self.device)
         self._parts: dict[str, nn.Module] = {"model": model}
         if all(likelihood is not part for part in model.modules()):
@@ -89,37 +89,37 @@ class Run:
             self.folder.mkdir(parents=True, exist_ok=True)
             files.clean(self.folder)
         fabric.barrier()
-        self.epoch, self.done, self.loss_sum = 0, 0, 0.0  # done: steps within the epoch
+        self.epoch, self.done, self.loss_sum = 0, 0, 0.0  # done: steps taken in this epoch
         self.history = History()
         self.best: dict[str, Tensor] = {}
         self._epoch_start: dict[str, Tensor] = {}
-        self._good: dict[str, Tensor] = {}  # where the epoch with the smallest loss began
+        self._good: dict[str, Tensor] = {}  # the start of the epoch with the smallest loss
         self._smallest = math.inf
         self._saved_random: Checkpoint | None = None
-        self._alone = True  # until a checkpoint is read or written
-        # Every process has noise of its own; data have an order of their own (see Batches).
+        self._first_save = True  # no checkpoint of this run was read or written yet
+        # Draws differ between processes; the order of the data has its own seed (see Batches).
         random.seed(settings.seed)
         np.random.seed(settings.seed % 2**32)
         torch.manual_seed((settings.seed + 1) * 2_000_003 + fabric.global_rank)
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The model's device."""
         return self.fabric.device
 
     @property
     def _precision(self) -> Any:
-        """Fabric's precision: with 16-mixed it has a loss scale, numbers only."""
+        """Fabric's precision plugin; for 16-mixed its state is the loss scale."""
         return self.fabric.strategy.precision
 
     @property
     def step(self) -> int:
-        """Steps since the beginning."""
+        """Number of steps taken so far."""
         return self.epoch * len(self.data) + self.done
 
     @property
     def total_steps(self) -> int:
-        """Steps of the whole run."""
+        """Number of steps of the whole run."""
         return self.settings.epochs * len(self.data)
 
     @property
@@ -134,16 +134,17 @@ class Run:
 
     @property
     def within_block(self) -> bool:
-        """Whether `tacit.SGD` is between two times that it takes new directions.
+        """Whether the next draw of `tacit.SGD` uses the current noise basis.
 
-        To stop there would move these times, and with them the noise and the rounding of what
-        follows: the run would not go on with the same bits.
+        Saving a checkpoint settles deferred updates and starts a new basis. Within a block this
+        would change the noise and the rounding of later steps, so that the resumed run would not
+        give the same bits.
         """
         optimizer = self.optimizer.optimizer
         return isinstance(optimizer, SGD) and optimizer.within_block
 
     def begin_epoch(self) -> None:
-        """Remember where the epoch began."""
+        """Switch to train mode, and keep a copy of the state."""
         self.raw.train()
         for module in self._frozen:
             module.training = False
@@ -151,18 +152,18 @@ class Run:
         self._good = self._good or self._epoch_start
 
     def batches(self) -> Iterator[Batch]:
-        """Return the batches of the epoch that are left."""
+        """Return the remaining batches of the epoch."""
         saved, self._saved_random = self._saved_random, None
         if saved is not None:
             files.set_random_state(saved, self.device)
-        left = self.data.epoch(self.settings.seed, self.epoch, skip=self.done)
+        remaining = self.data.epoch(self.settings.seed, self.epoch, skip=self.done)
         if saved is not None and self.done:
-            # To pass over batches may have drawn random numbers that were drawn before the stop.
+            # Skipping batches may have consumed random numbers.
             files.set_random_state(saved, self.device)
-        return left
+        return remaining
 
     def set_learning_rate(self, factor: Callable[[float], float]) -> float:
-        """Set the learning rates for the next step and return that of the schedule."""
+        """Set all learning rates for the next step, and return the scheduled base rate."""
         now = factor(self.step / self.total_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * now
@@ -174,7 +175,7 @@ class Run:
         self.loss_sum += loss
 
     def end_epoch(self, row: dict[str, float]) -> None:
-        """Add an epoch to the history, and keep the best model if training may stop early."""
+        """Add an epoch to the history; with early stopping, keep the best model."""
         self.history.epochs.append(row)
         if row["loss"] < self._smallest:
             self._smallest, self._good = row["loss"], self._epoch_start
@@ -190,14 +191,14 @@ class Run:
             self.history.stopped = "early stopping"
 
     def use_best(self) -> None:
-        """Go back to the best epoch, if training may stop early."""
+        """With early stopping, restore the model of the best epoch."""
         if self.settings.early_stopping is not None and self.best:
             self._load(self.best)
 
-    def back_to_good(self) -> None:
-        """Go back to where the epoch with the smallest loss began.
+    def restore_good(self) -> None:
+        """Restore the model from the start of the epoch with the smallest loss.
 
-        Not just one epoch back: losses may be finite for a while after a step has ruined all.
+        One epoch back is not enough: the loss may stay finite for a while after a bad step.
         """
         self._load(self._good)
 
@@ -206,15 +207,15 @@ class Run:
         """Whether all parameters are finite."""
         return all(bool(p.isfinite().all()) for p in self.raw.parameters())
 
-    def any_process(self, stop: bool) -> bool:
-        """Return whether any process was asked to stop: all must stop after the same step."""
+    def any_process(self, flag: bool) -> bool:
+        """Return whether the flag is set in any process: all must stop after the same step."""
         if self.fabric.world_size == 1:
-            return stop
-        asked: Any = self.fabric.all_reduce(torch.tensor(float(stop)), reduce_op="sum")
-        return bool(asked.item() > 0)
+            return flag
+        total: Any = self.fabric.all_reduce(torch.tensor(float(flag)), reduce_op="sum")
+        return bool(total.item() > 0)
 
     def evaluate(self, data: Batches) -> dict[str, float]:
-        """Return NLL and accuracy or error on held-out data; draws of its own, always the same."""
+        """Return NLL and accuracy or error on held-out data, with the same draws every time."""
         generator = torch.Generator(device=self.device).manual_seed(0)
         with functions_of(self.raw, samples=EVALUATION_SAMPLES, generator=generator) as functions:
             scores = collect(functions, self.likelihood, data).compute()
@@ -222,24 +223,24 @@ class Run:
         return dict(self.fabric.broadcast(found))  # batch norm may differ between processes
 
     def save(self) -> None:
-        """Write a checkpoint, if there is a folder for them."""
+        """Write a checkpoint, if the run has a folder for checkpoints."""
         if self.folder is None:
             return
-        everyone = [files.random_state(self.device)]
+        states = [files.random_state(self.device)]
         if self.fabric.world_size > 1:
-            everyone = [everyone[0]] * self.fabric.world_size
-            torch.distributed.all_gather_object(everyone, files.random_state(self.device))
+            states = [states[0]] * self.fabric.world_size
+            torch.distributed.all_gather_object(states, files.random_state(self.device))
         if self.fabric.is_global_zero:
-            files.write(self.folder, self.step, self._checkpoint(everyone), alone=self._alone)
-        self._alone = False
+            files.write(self.folder, self.step, self._checkpoint(states), alone=self._first_save)
+        self._first_save = False
         self.fabric.barrier()
 
     def restore(self) -> bool:
-        """Go on from the newest checkpoint; return whether there is one."""
+        """Load the newest checkpoint, if any; return whether there is one."""
         saved = self._read()
         if saved is None:
             return False
-        self._alone = False
+        self._first_save = False
         self._check_same_run(saved.data)
         self.epoch, self.done = saved.data["epoch"], saved.data["done"]
         self.loss_sum = saved.data["loss_sum"]
@@ -260,17 +261,17 @@ class Run:
         return True
 
     def _read(self) -> Checkpoint | None:
-        """Return the newest checkpoint: the first process reads it, for other machines too."""
+        """Return the newest checkpoint, read by the first process and sent to all others."""
         if self.folder is None:
             return None
         if self.fabric.world_size == 1:
             return files.read_newest(self.folder)
         saved: Checkpoint | None = None
-        found: list[Any] = [None]  # what is in the checkpoint, an error, or None
+        found: list[Any] = [None]  # the checkpoint's data and shapes, an error, or None
         if self.fabric.is_global_zero:
             try:
                 saved = files.read_newest(self.folder)
-            except Exception as error:  # whatever it is: the other processes wait for an answer
+            except Exception as error:  # any error: the other processes wait for a reply
                 found = [error]
             if saved is not None:
                 shapes = {name: (t.shape, t.dtype) for name, t in saved.tensors.items()}
@@ -278,12 +279,12 @@ class Run:
         torch.distributed.broadcast_object_list(found, src=0)
         if isinstance(found[0], Exception):
             raise found[0]
-        return None if found[0] is None else self._received(saved, *found[0])
+        return None if found[0] is None else self._broadcast(saved, *found[0])
 
-    def _received(
+    def _broadcast(
         self, saved: Checkpoint | None, data: Mapping[str, Any], shapes: Mapping[str, Any]
     ) -> Checkpoint:
-        """Return the first process's checkpoint, tensor by tensor."""
+        """Return the first process's checkpoint, sent tensor by tensor."""
         tensors = {}
         for name, (shape, dtype) in shapes.items():
             tensor = torch.empty(shape, dtype=dtype) if saved is None else saved.tensors[name]
@@ -329,13 +330,13 @@ class Run:
             f"{name} {before.get(name)!r}, now {value!r}"
             for name, value in now.items()
             if before.get(name) != value
-            # More epochs prolong a run, unless its schedule depends on their number.
+            # A run may be extended by more epochs, unless its schedule depends on their number.
             and not (name == "epochs" and self.settings.schedule == "constant")
         ]
         if different:
             raise ValueError(
-                f"checkpoint: {self.folder} is of another run: it had {'; '.join(different)}. Use "
-                "another folder, or resume='never' to start anew."
+                f"checkpoint: {self.folder} belongs to another run: it had "
+                f"{'; '.join(different)}. Use another folder, or resume='never' to start afresh."
             )
 
     def _state(self) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM ask to stop after the step, instead of in the middle of it."""
+"""Ctrl-C and SIGTERM stop training after the current step rather than within it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,22 @@ from typing import Any
 
 
 class Stop:
-    """Whether a signal has asked to stop, and which."""
+    """Whether a signal has requested a stop, and which one."""
 
     def __init__(self) -> None:
         self.number: int | None = None
 
     def __call__(self) -> bool:
-        """Return whether to stop."""
+        """Return whether a stop was requested."""
         return self.number is not None
 
-    def go(self, message: str) -> None:
-        """Do what the signal asked for, now that everything is in order: end the program."""
+    def exit(self, message: str) -> None:
+        """Print a message and end the program, as the signal would have done.
+
+        Raises:
+            SystemExit: After SIGTERM.
+            KeyboardInterrupt: Otherwise.
+        """
         sys.stderr.write(f"tacit: {message}\n")
         if self.number == signal.SIGTERM:
             raise SystemExit(128 + signal.SIGTERM)
@@ -30,9 +35,9 @@ class Stop:
 
 @contextmanager
 def stop_requests() -> Iterator[Stop]:
-    """Yield what tells whether to stop. A second signal acts as it did before.
+    """Yield a flag that the first Ctrl-C or SIGTERM sets; a second one has its usual effect.
 
-    Signals can be handled in the main thread only; elsewhere nothing changes.
+    Python handles signals in the main thread only; in other threads this does nothing.
     """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
@@ -40,12 +45,12 @@ def stop_requests() -> Iterator[Stop]:
         return
     before: dict[int, Any] = {}
 
-    def ask(number: int, _: Any) -> None:
+    def request(number: int, _: Any) -> None:
         stop.number = number
         signal.signal(number, before[number])
 
     for kind in (signal.SIGINT, signal.SIGTERM):
-        before[kind] = signal.signal(kind, ask)
+        before[kind] = signal.signal(kind, request)
     try:
         yield stop
     finally:

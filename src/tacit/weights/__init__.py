@@ -1,4 +1,4 @@
-"""A distribution over the weights of a module: its structure, its noise, its random layers."""
+"""Distributions over the weights of a module: covariances, noise, random layers."""
 
 from tacit.weights.distribution import Distribution
 from tacit.weights.layers import RandomLayer

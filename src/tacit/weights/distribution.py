@@ -16,13 +16,13 @@ from tacit.weights.noise import Noise
 
 @dataclass(frozen=True, eq=False)
 class Distribution:
-    """A joint distribution over the tensors of one layer, with the given mean and Sigma = S S^T.
+    """A joint distribution over the tensors of one layer, with given mean and Sigma = S S^T.
 
-    A view: it holds the very tensors that are trained.
+    A view: it holds the trained tensors themselves, not copies.
 
     Args:
         mean: The layer's tensors by name, for instance weight and bias.
-        factors: The tensors out of which `covariance` builds S.
+        factors: The tensors from which `covariance` builds S.
         covariance: The structure of S.
         noise: The distribution of z.
         shapes: The shapes of the layer's tensors by name.
@@ -52,26 +52,26 @@ class Distribution:
         return weights
 
     def trace(self) -> Tensor:
-        """Return the trace of Sigma: the sum of the parameters' variances."""
+        """Return the trace of Sigma, the sum of the parameters' variances."""
         return self.covariance.trace(self.factors, self.shapes)
 
     def dense_mean(self) -> Tensor:
-        """Return the mean as one vector of length P, tensor after tensor."""
+        """Return the mean as one vector of length P, the tensors concatenated."""
         return torch.cat([tensor.flatten() for tensor in self.mean.values()])
 
     def dense_factor(self) -> Tensor:
-        """Return S of shape (P, K), for layers small enough."""
+        """Return S of shape (P, K); only for small layers."""
         return self.covariance.dense_factor(self.factors, self.shapes)
 
     def dense_covariance(self) -> Tensor:
-        """Return Sigma of shape (P, P), for layers small enough."""
+        """Return Sigma of shape (P, P); only for small layers."""
         return self.covariance.dense(self.factors, self.shapes)
 
 
 def own_precision(device: str) -> AbstractContextManager[Any]:
-    """Return a context that keeps the precision of tensors, also under autocast.
+    """Return a context that disables autocast, for sampling weights in their own precision.
 
-    Weights are sampled in it: bfloat16 has too few digits for small deviations from the mean.
+    bfloat16 has too few digits for small deviations from the mean.
     """
     if torch.is_autocast_enabled(device):
         return torch.autocast(device, enabled=False)
@@ -79,11 +79,11 @@ def own_precision(device: str) -> AbstractContextManager[Any]:
 
 
 def laid_out(sampled: Tensor, mean: Tensor) -> Tensor:
-    """Return a sampled convolution in the memory format of its mean.
+    """Return a convolution's sampled weights in the memory format of their mean.
 
-    A sum has it too, except where a dimension has size 1, as the channels of gray images: any
-    stride will do there, but convolutions take theirs for a choice of format. With a random first
-    convolution a training step of LeNet-5 takes two thirds of the time for it.
+    mean + S z already has it, except where a dimension has size 1, such as the channel of grayscale
+    images. There any stride is valid, and convolutions infer the wrong format from it. With a
+    random first convolution this cuts a training step of LeNet-5 to two thirds of the time.
     """
     if sampled.stride()[-4:] == mean.stride():
         return sampled

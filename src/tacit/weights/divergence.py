@@ -1,4 +1,4 @@
-"""How far a model is from its prior: KL divergence and squared 2-Wasserstein distance, by layer."""
+"""Divergences of a model from its prior, by layer: KL and squared 2-Wasserstein distance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tacit.weights.prior import Prior
 
 
 class RandomModel(Protocol):
-    """A model with distributions over the parameters of its layers: a variational model."""
+    """A model with distributions over the parameters of its layers, such as `Variational`."""
 
     @property
     def distributions(self) -> Mapping[str, Distribution]:
@@ -22,10 +22,11 @@ class RandomModel(Protocol):
 
 
 def kl(model: RandomModel, prior: Prior) -> dict[str, Tensor]:
-    """Return KL(model || prior) of each random layer; the sum is that of the model.
+    """Return KL(model || prior) of each random layer; they sum to that of the model.
 
     Raises:
-        ValueError: If it is infinite: low-rank covariances are singular, and so is a factor at 0.
+        ValueError: If it is infinite, as for low-rank covariances, which are singular, or where a
+            standard deviation is 0.
     """
     return _by_layer(model, prior, distribution_kl)
 
@@ -33,8 +34,8 @@ def kl(model: RandomModel, prior: Prior) -> dict[str, Tensor]:
 def squared_wasserstein(model: RandomModel, prior: Prior) -> dict[str, Tensor]:
     """Return the squared 2-Wasserstein distance of each random layer to the prior.
 
-    |mu - mu0|^2 + |S|_F^2 + |S0|_F^2 - 2 |S0^T S|_*, with the nuclear norm: always finite, and
-    O(P R^2) for `LowRank`. The sum over layers is that of the model.
+    |mu - mu0|^2 + |S|_F^2 + |S0|_F^2 - 2 |S0^T S|_*, with the nuclear norm |.|_*. Always finite,
+    and O(P R^2) for `LowRank`. The distances sum to that of the model.
     """
     return _by_layer(model, prior, _squared_wasserstein)
 
@@ -47,17 +48,20 @@ def _by_layer(
     layers = model.distributions
     if layers.keys() != prior.distributions.keys():
         raise ValueError(
-            f"prior: it has the layers {', '.join(prior.distributions)}, the model "
-            f"{', '.join(layers)}; take the prior of this model."
+            f"prior: expected the layers {list(layers)}, received {list(prior.distributions)}; use "
+            "the prior of this model."
         )
     found = {}
     for label, q in layers.items():
         p = prior.distributions[label]
         if (q.covariance, q.shapes) != (p.covariance, p.shapes):
-            raise ValueError(f"prior: layer {label!r} is not that of this model.")
+            raise ValueError(
+                f"prior: layer {label!r} differs from the model's in shapes or covariance; use the "
+                "prior of this model."
+            )
         if not isinstance(q.noise, Gaussian) or not isinstance(p.noise, Gaussian):
             raise ValueError(
-                "prior: divergences have a closed form for Gaussian noise only, received "
+                "prior: divergences have a closed form only for Gaussian noise, received "
                 f"{q.noise} and {p.noise}."
             )
         found[label] = divergence(q, _like(p, q))
@@ -65,14 +69,14 @@ def _by_layer(
 
 
 def distribution_kl(q: Distribution, p: Distribution) -> Tensor:
-    """Return KL(q || p) of one layer, or raise ValueError with the reason why it is infinite."""
+    """Return KL(q || p) of one layer; raise ValueError with the reason if it is infinite."""
     value = q.covariance.kl(_difference(q, p), q.factors, p.factors, q.shapes)
     if not all(bool(tensor.isfinite().all()) for tensor in (*q.mean.values(), *q.factors.values())):
         raise ValueError("KL: a mean or a factor of the model is not finite.")
     if not bool(value.isfinite()):
         raise ValueError(
-            "KL: infinite or too large to be computed: a standard deviation has reached 0, the "
-            "prior has one of 0, or training diverges (try a smaller learning rate)."
+            "KL: infinite, or too large to compute: a standard deviation has reached 0, the prior "
+            "has one of 0, or training diverges (try a smaller learning rate)."
         )
     return value
 
@@ -89,7 +93,7 @@ def _difference(q: Distribution, p: Distribution) -> dict[str, Tensor]:
 
 
 def _like(p: Distribution, q: Distribution) -> Distribution:
-    """Return the prior on the model's device, in its precision: the model may have been moved."""
+    """Return the prior with the model's device and dtype, which may have changed since."""
     return replace(
         p,
         mean={name: tensor.to(q.mean[name]) for name, tensor in p.mean.items()},

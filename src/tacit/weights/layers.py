@@ -1,4 +1,4 @@
-"""The layers of a module, and those of them that are random."""
+"""The layers of a module, and its random layers."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from tacit._support.names import join
 from tacit.weights.covariance import Covariance, Factor, Shapes
 
 Layers: TypeAlias = Mapping[str, Mapping[str, Tensor]]
-"""Names of layers -> their own parameters."""
+"""Layer name -> the layer's own parameters, by name."""
 
 
 @dataclass(frozen=True)
 class RandomLayer:
-    """A layer whose parameters, or some of them, are jointly random.
+    """A layer some or all of whose parameters are jointly random.
 
     Args:
         name: Dotted name of the layer in the wrapped module; "" is the module itself.
-        shapes: Its random parameters by their names within the layer: weight, bias.
+        shapes: Shapes of the random parameters, by their names within the layer (weight, bias).
         covariance: The structure of their covariance.
         factors: The trainable tensors of the covariance, by name.
-        label: What users call it: the layer's name or, where they chose parameters by name, that
-            of the first one.
+        label: Name shown to users: the layer's or, if parameters were chosen by name, that of the
+            first of them.
 
     Attributes:
-        parameters: Its random parameters: names within the layer -> names in the module.
+        parameters: The random parameters: name within the layer -> name in the module.
     """
 
     name: str
@@ -44,10 +44,10 @@ class RandomLayer:
 
 
 def layers_of(module: nn.Module) -> Layers:
-    """Return all layers that have parameters of their own.
+    """Return all layers that own parameters.
 
     Raises:
-        ValueError: If there are none.
+        ValueError: If the module has no parameters.
     """
     layers = {
         name: own

@@ -1,6 +1,6 @@
 """The noise z in w = mean + S z: independent components with mean 0 and variance 1.
 
-Standardised, so that S S^T is the covariance of the weights whatever the family.
+Since z is standardised, S S^T is the covariance of the weights for every family.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Noise(ABC):
 
         Args:
             shape: Shape of the result.
-            like: A tensor that has the floating-point type and the device of the result.
-            generator: Source of randomness, on that device; the global one if left out.
+            like: A tensor with the dtype and device of the result.
+            generator: Source of randomness on that device; the global one if left out.
         """
 
 
 @dataclass(frozen=True)
 class Gaussian(Noise):
-    """Standard normal noise, the paper's.
+    """Standard normal noise, as in the paper.
 
     Examples:
         >>> import torch
@@ -71,7 +71,7 @@ class StudentT(Noise):
     exponential, so U^(-2/df) - 1 = expm1(2 E / df). The variance of t is df / (df - 2).
 
     Args:
-        df: Degrees of freedom, above 2: below, there is no variance to scale to 1.
+        df: Degrees of freedom, above 2: otherwise the variance is infinite.
     """
 
     df: float
@@ -89,11 +89,11 @@ class StudentT(Noise):
 
 
 def _uniform(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:
-    # At least single precision: the 256 values of a bfloat16 uniform would cut the tails.
+    # At least single precision: the 256 values of a bfloat16 uniform would truncate the tails.
     dtype = torch.promote_types(like.dtype, torch.float32)
     return torch.rand(shape, generator=generator, dtype=dtype, device=like.device)
 
 
 def _exponential(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:
-    # Not Tensor.exponential_: in-place randomness is refused under vmap. rand() is never 1.
+    # Not Tensor.exponential_, since vmap rejects in-place random operations. rand() is below 1.
     return -torch.log1p(-_uniform(shape, like, generator))

@@ -14,7 +14,7 @@ class Prior:
     """A frozen copy of a model's distribution; made by `Variational.prior`.
 
     Args:
-        distributions: The distributions of the random layers, by the layers' names.
+        distributions: The distributions of the random layers, by the layers' labels.
     """
 
     distributions: Mapping[str, Distribution]
@@ -31,9 +31,9 @@ class Prior:
         object.__setattr__(self, "distributions", frozen)
 
     def fingerprint(self) -> str:
-        """Return a short hash of all its numbers: the same for the same prior only."""
-        found = hashlib.sha256()
+        """Return a short hash of all means and factors, which identifies the prior."""
+        digest = hashlib.sha256()
         for distribution in self.distributions.values():
             for tensor in (*distribution.mean.values(), *distribution.factors.values()):
-                found.update(tensor.detach().cpu().double().numpy().tobytes())
-        return found.hexdigest()[:12]
+                digest.update(tensor.detach().cpu().double().numpy().tobytes())
+        return digest.hexdigest()[:12]

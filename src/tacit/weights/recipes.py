@@ -1,4 +1,4 @@
-"""Recipes: which layers of a module become random if nobody names them."""
+"""Recipes: which layers of a module become random by default."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from tacit.weights.covariance import Covariance, LowRank, parameter_count
 from tacit.weights.layers import Layers, layers_of
 
 Chosen: TypeAlias = Mapping[str, Covariance]
-"""Names or globs of layers -> their covariances."""
+"""Layer name or glob -> covariance."""
 
 Recipe: TypeAlias = Callable[[nn.Module], Chosen]
-"""From a module to the layers that become random."""
+"""A function from a module to the layers that become random."""
 
-RANK = 10  # of layers that are chosen by name, and of the first in the paper's recipe
-LAST_RANK = 20  # of the last layer in the paper's recipe
-# Of all layers together, where each adds its noise to that of the others: benchmarks/choices.py.
-EVERY_RANK, EVERY_SCALE = 3, 0.25
+RANK = 10  # for layers chosen by name, and for the first layer in the paper's recipe
+LAST_RANK = 20  # for the last layer in the paper's recipe
+EVERY_RANK, EVERY_SCALE = 3, 0.25  # for `every_layer`, measured in benchmarks/choices.py
 
 
 def every_layer(module: nn.Module, rank: int = EVERY_RANK, scale: float = EVERY_SCALE) -> Chosen:
-    """Return low-rank covariances for all layers with a weight matrix: what `where=None` means.
+    """Return low-rank covariances for all layers with a weight matrix, the default of `where`.
 
-    At a quarter of the usual scale, since each layer adds its noise to that of the others. Norm
-    layers, embeddings and what is tied to them are left as they are. The factors have `rank` times
-    as many numbers as the weights; of so few directions take several draws in a step, as
-    `tacit.fit` does, or training is noisy.
+    The scale is a quarter of the usual one, since the noise of all layers adds up. Norm layers,
+    embeddings and parameters tied to embeddings stay deterministic. The factors have `rank` times
+    as many entries as the weights. With so few directions use several draws per step, as
+    `tacit.fit` does; otherwise training is noisy.
 
     Args:
         module: The module whose layers are chosen.
-        rank: Of each; at most the number of the layer's parameters.
+        rank: Rank of each covariance, reduced to the number of the layer's parameters if that is
+            smaller.
         scale: Initial standard deviation of a weight, relative to its parametrization's.
 
     Examples:
@@ -53,7 +53,7 @@ def every_layer(module: nn.Module, rank: int = EVERY_RANK, scale: float = EVERY_
 def first_and_last(module: nn.Module) -> Chosen:
     """Return the paper's recipe: rank 10 in the first layer, 20 in the last, at full scale.
 
-    By position in the module, among the layers with a weight matrix.
+    First and last are by position in the module, among the layers with a weight matrix.
 
     Args:
         module: The module whose layers are chosen.
@@ -71,9 +71,9 @@ def first_and_last(module: nn.Module) -> Chosen:
 
 
 def _weighted(module: nn.Module, layers: Layers) -> list[str]:
-    """Return the layers with a weight matrix, in the module's order; all if none has one.
+    """Return the layers with a weight matrix, in the module's order; all layers if none has one.
 
-    Embeddings and what is tied to them are left out: their factors would multiply the size of a
+    Embeddings and parameters tied to them are left out: their factors would multiply the size of a
     language model.
     """
     embeddings = {

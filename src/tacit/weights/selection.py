@@ -1,4 +1,4 @@
-"""Which layers become random: from what the user writes to the parameters that are meant."""
+"""Select the random layers of a module: resolve the argument `where` to parameters."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ Where: TypeAlias = Chosen | Sequence[str] | Recipe | None
 
 
 def select_layers(module: nn.Module, where: Where, rank: int | None = None) -> list[RandomLayer]:
-    """Return the random layers that `where` asks for, in the module's order.
+    """Return the random layers that `where` selects, in the module's order.
 
     Args:
         module: The module whose layers are chosen.
         where: A dict from names or globs to covariances, a list of names or globs, a function from
-            the module to such a dict, or None for `every_layer`. A name stands for a layer (its
-            parameters are then jointly distributed) or for one parameter, and goes before a glob.
-            Globs match whole dotted names; `*` also matches dots.
-        rank: Rank of the low-rank covariances where `where` gives none.
+            the module to such a dict, or None for `every_layer`. A name denotes a layer, whose
+            parameters are then jointly distributed, or a single parameter. Names take precedence
+            over globs. Globs match whole dotted names; `*` also matches dots.
+        rank: Rank of the low-rank covariances if `where` is a list or None.
 
     Raises:
+        TypeError: If `where` is none of these.
         ValueError: If a name matches nothing, a parameter is claimed twice or can't be random.
     """
     for name, parameter in module.named_parameters():
@@ -50,7 +51,8 @@ def _as_mapping(where: Where, rank: int | None) -> Mapping[str, Covariance]:
     if isinstance(where, Mapping):
         if rank is not None:
             raise ValueError(
-                "variational: rank= goes with a list of names; a dict or function says it itself."
+                "variational: rank= applies only to a list of names or None; a dict or function "
+                "sets the ranks itself."
             )
         for pattern, covariance in where.items():
             if not isinstance(pattern, str):
@@ -64,7 +66,7 @@ def _as_mapping(where: Where, rank: int | None) -> Mapping[str, Covariance]:
     names = [where] if isinstance(where, str) else where
     if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
         raise TypeError(
-            "where: expected a dict from layers' names to covariances or a list of names, "
+            "where: expected a dict from layer names to covariances or a list of names, "
             f"received {where!r}."
         )
     return {name: LowRank(RANK if rank is None else rank) for name in names}
@@ -72,20 +74,20 @@ def _as_mapping(where: Where, rank: int | None) -> Mapping[str, Covariance]:
 
 @dataclass(frozen=True)
 class _Claim:
-    """The parameters of one layer that one pattern asks for."""
+    """The parameters of one layer that one pattern selects."""
 
     pattern: str
     layer: str
     tensors: list[str]
-    whole: bool  # the pattern matches the layer, not parameters of it
+    whole: bool  # whether the pattern matches the layer rather than its parameters
     label: str = ""
 
 
 def _claims(module: nn.Module, layers: Layers, chosen: Mapping[str, Covariance]) -> list[_Claim]:
-    """Return what the patterns claim: each parameter once, however many layers it is tied to."""
-    owners: dict[int, tuple[str, str]] = {}  # parameter -> its name and pattern
+    """Return the claims of all patterns: each parameter once, even if tied to other layers."""
+    owners: dict[int, tuple[str, str]] = {}  # id of a parameter -> its name and pattern
     claims = []
-    for pattern in sorted(chosen, key=_is_glob):  # names before globs
+    for pattern in sorted(chosen, key=_is_glob):  # names take precedence over globs
         for claim in _matches(pattern, module, layers):
             free = []
             for tensor in claim.tensors:
@@ -104,7 +106,7 @@ def _claims(module: nn.Module, layers: Layers, chosen: Mapping[str, Covariance])
 def _check_second_claim(
     first: tuple[str, str], second: tuple[str, str], chosen: Mapping[str, Covariance]
 ) -> None:
-    """Raise unless a name comes before a glob, or the names are tied and the patterns agree."""
+    """Raise unless a name precedes a glob, or the parameters are tied with equal covariances."""
     tied = first[0] != second[0]
     name_before_glob = _is_glob(second[1]) and not _is_glob(first[1])
     if name_before_glob or (tied and chosen[first[1]] == chosen[second[1]]):
@@ -117,7 +119,7 @@ def _check_second_claim(
 
 
 def _matches(pattern: str, module: nn.Module, layers: Layers) -> list[_Claim]:
-    """Return the layers that match or, if none does, the parameters that do, layer by layer."""
+    """Return claims to all layers that match or, if none does, to the parameters that match."""
     found = [
         _Claim(pattern, layer, list(own), whole=True)
         for layer, own in layers.items()

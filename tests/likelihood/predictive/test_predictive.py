@@ -17,7 +17,7 @@ def randn(*shape):
 
 
 class TestClasses:
-    def test_averagings_from_their_definitions(self):
+    def test_averagings_match_their_definitions(self):
         logits = randn(7, 4, 3)
         probs = logits.softmax(-1)
         assert_close(ClassPredictive(logits, "probs").probs, probs.mean(0))
@@ -26,7 +26,7 @@ class TestClasses:
         expected = geometric / geometric.sum(-1, keepdim=True)
         assert_close(ClassPredictive(logits, "log_probs").probs, expected)
 
-    def test_uncertainties_from_their_definitions(self):
+    def test_uncertainties_match_their_definitions(self):
         logits = randn(7, 4, 3)
         p, q = ClassPredictive(logits, "probs"), logits.softmax(-1).numpy()
         assert_close(p.entropy, torch.from_numpy(stats.entropy(q.mean(0), axis=-1)))
@@ -42,12 +42,12 @@ class TestClasses:
         assert_close(p.mutual_information, torch.zeros(4).double(), atol=1e-12, rtol=0)
         assert_close(p.entropy, p.expected_entropy)
 
-    def test_certain_logits_have_entropy_zero_not_nan(self):
+    def test_extreme_logits_have_zero_entropy_not_nan(self):
         p = ClassPredictive(torch.tensor([[[0.0, -1e6]]]))
         assert p.entropy.item() == 0
         assert p.mutual_information.item() == 0
 
-    def test_indexing_keeps_the_batch(self):
+    def test_indexing_keeps_the_batch_dimension(self):
         p = ClassPredictive(randn(7, 4, 3), class_names=("a", "b", "c"))
         assert len(p) == 4
         assert len(p[1:3]) == 2
@@ -56,18 +56,18 @@ class TestClasses:
         assert_close(p[torch.tensor([2, 0])].probs, p.probs[[2, 0]])
         assert_close(p[p.confidence > 0].probs, p.probs)
         assert p[1].class_names == ("a", "b", "c")
-        assert len(list(p)) == 4  # iteration ends
+        assert len(list(p)) == 4  # iteration stops at the end of the batch
         assert len(p[np.int64(2)]) == 1
-        with pytest.raises(IndexError, match="there are 4 predictions, asked for number 4"):
+        with pytest.raises(IndexError, match="index 4 is out of range for 4 predictions"):
             p[4]
 
-    def test_it_is_computed_once_and_frozen(self):
+    def test_attributes_are_cached_and_frozen(self):
         p = ClassPredictive(randn(2, 4, 3))
         assert p.probs is p.probs
         with pytest.raises(AttributeError):
             p.logits = randn(2, 4, 3)
 
-    def test_arrays_and_frames(self, monkeypatch):
+    def test_export_to_arrays_and_data_frames(self, monkeypatch):
         p = ClassPredictive(randn(2, 4, 3), class_names=("cat", "dog", "fish"))
         arrays = p.to_numpy()
         assert isinstance(arrays["probs"], np.ndarray)
@@ -80,20 +80,20 @@ class TestClasses:
         with pytest.raises(ModuleNotFoundError, match="pip install pandas"):
             p.to_frame()
 
-    def test_scores(self):
+    def test_scores_match_hand_computed_values(self):
         logits = torch.tensor([[[2.0, 0.0], [0.0, 1.0]]])
         scores = ClassPredictive(logits).scores(torch.tensor([[0], [0]]))
         assert scores["accuracy"] == 0.5
         expected = (math.log(1 + math.exp(-2)) + math.log(1 + math.exp(1))) / 2
         assert scores["nll"] == pytest.approx(expected, rel=1e-6)
 
-    def test_bad_shapes(self):
+    def test_logits_without_samples_are_refused(self):
         with pytest.raises(ValueError, match=r"\(samples, batch, classes\), received \(4, 3\)"):
             ClassPredictive(randn(4, 3))
 
 
 class TestBinary:
-    def test_is_two_classes(self):
+    def test_it_agrees_with_two_classes(self):
         logits = randn(7, 4)
         p = BinaryPredictive(logits, "probs")
         assert_close(p.probs, logits.sigmoid().mean(0))
@@ -103,7 +103,7 @@ class TestBinary:
         assert len(p[0]) == 1
         assert set(p.to_numpy()) == set(p.columns)
 
-    def test_several_questions(self):
+    def test_several_targets_per_example(self):
         p = BinaryPredictive(randn(7, 4, 2))
         assert p.probs.shape == p.entropy.shape == (4, 2)
         assert "probs_1" in p.to_frame()
@@ -118,14 +118,14 @@ class TestRegression:
         parts = [stats.norm(m, s) for m, s in zip(p.means[:, b], p.scales[:, b], strict=True)]
         return lambda name, x: np.mean([getattr(part, name)(x) for part in parts])
 
-    def test_moments_are_those_of_the_mixture(self):
+    def test_moments_match_the_mixture(self):
         p = self.prediction()
         expected = p.scales.square().mean(0) + p.means.var(0, correction=0)
         assert_close(p.std, expected.sqrt())
         assert_close(p.mean, p.means.mean(0))
         assert_close(p.std.square(), p.epistemic_std.square() + p.aleatoric_std.square())
 
-    def test_density_and_distribution(self):
+    def test_density_and_cdf_match_the_mixture(self):
         p, y = self.prediction(), randn(3)
         for b in range(3):
             of = self.mixture(p, b)
@@ -133,24 +133,24 @@ class TestRegression:
             assert p.cdf(y)[b].item() == pytest.approx(of("cdf", y[b].item()))
 
     @pytest.mark.parametrize("q", [0.01, 0.3, 0.5, 0.95])
-    def test_quantiles_invert_the_distribution(self, q):
+    def test_quantiles_invert_the_cdf(self, q):
         p = self.prediction()
         assert_close(
             p.cdf(p.quantile(q)), torch.full((3,), q, dtype=torch.float64), atol=1e-10, rtol=0
         )
 
-    def test_a_quantile_of_one_gaussian(self):
+    def test_the_quantile_of_a_single_gaussian(self):
         p = RegressionPredictive(torch.zeros(1, 1).double(), torch.ones(1, 1).double())
         assert p.quantile(0.975).item() == pytest.approx(stats.norm.ppf(0.975))
 
-    def test_intervals_cover_what_they_say(self):
+    def test_intervals_have_the_nominal_coverage(self):
         p = RegressionPredictive(torch.zeros(4, 20_000), torch.ones(4, 20_000))
         targets = torch.randn(20_000, generator=torch.Generator().manual_seed(0))
         for level in (0.5, 0.9):
             error = math.sqrt(level * (1 - level) / 20_000)
             assert abs(p.coverage(targets, level) - level) < 5 * error
 
-    def test_crps_is_the_integral_of_its_definition(self):
+    def test_crps_matches_its_defining_integral(self):
         p, y = self.prediction(), randn(3)
         for b in range(3):
             of, target = self.mixture(p, b), y[b].item()
@@ -158,7 +158,7 @@ class TestRegression:
             above = integrate.quad(lambda x, of=of: (1 - of("cdf", x)) ** 2, target, 30)[0]
             assert p.crps(y)[b].item() == pytest.approx(below + above, rel=1e-6)
 
-    def test_without_noise_it_is_an_ensemble(self):
+    def test_without_noise_crps_is_that_of_an_ensemble(self):
         p = RegressionPredictive(randn(5, 3), torch.zeros(5, 3).double())
         y = randn(3)
         pairs = (p.means[:, None] - p.means[None]).abs().mean((0, 1))
@@ -166,7 +166,7 @@ class TestRegression:
         assert p.aleatoric_std.abs().max() == 0
         assert (p.quantile(0.5) <= p.means.amax(0)).all()
 
-    def test_bad_input(self):
+    def test_bad_levels_and_shapes_are_refused(self):
         p = self.prediction()
         for bad in (0.0, 1.0, 2):
             with pytest.raises(ValueError, match="between 0 and 1"):
@@ -180,7 +180,7 @@ class TestRegression:
         with pytest.raises(ValueError, match="means and scales of the same shape"):
             RegressionPredictive(randn(2, 3), randn(2, 4))
 
-    def test_indexing_and_frames(self):
+    def test_indexing_and_export_to_data_frames(self):
         p = self.prediction()
         assert_close(p[1].mean, p.mean[1:2])
         assert list(p.to_frame().columns) == list(p.columns)

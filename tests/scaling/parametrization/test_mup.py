@@ -1,4 +1,4 @@
-"""Agreement with the package `mup`, in effective initialization and learning rates.
+"""Agreement with the `mup` package in effective initialization and learning rates.
 
 mup keeps a forward multiplier 1/m in its output layer, where m is the ratio of widths. By Lemma J.1
 the effective standard deviation is 1/m times the stored one, and the effective learning rate 1/m^2
@@ -46,7 +46,7 @@ def in_mup(make):
 
 
 @pytest.mark.parametrize(("optimizer", "power"), [("sgd", 2), ("adam", 1)])
-def test_learning_rates(make, optimizer, power):
+def test_learning_rates_agree_with_mup(make, optimizer, power):
     model, _ = in_mup(make)
     constructor = {"sgd": mup.MuSGD, "adam": mup.MuAdam}[optimizer]
     groups = constructor(model.parameters(), lr=1.0).param_groups
@@ -61,14 +61,14 @@ def test_learning_rates(make, optimizer, power):
         assert ours == pytest.approx(effective), name
 
 
-def test_initialization(make):
-    """mup rescales PyTorch's own draws: compare by how much, with our change over Standard."""
+def test_initialization_agrees_with_mup(make):
+    """mup rescales PyTorch's draws: its factor must equal our ratio to Standard."""
     model, before = in_mup(make)
     readout = list(model)[-1].weight
     parametrization = tacit.MaximalUpdate(base=make(BASE))
     for name, tensor in parametrization.parameters_of(make(WIDTH)).items():
         if tensor.fans.kind == "gain":
-            continue  # mup leaves norm layers alone, and so does initialize
+            continue  # neither mup nor initialize changes norm layers
         multiplier = 1 / RATIO if model.get_parameter(name) is readout else 1.0
         theirs = (model.state_dict()[name] / before[name]).median().item() * multiplier
         ours = parametrization.std(tensor) / tacit.Standard().std(tensor)

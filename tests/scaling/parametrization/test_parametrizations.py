@@ -1,4 +1,4 @@
-"""Every cell of the tables, and that the parametrizations agree where they must."""
+"""Every entry of the scaling tables, and agreement of the parametrizations where they coincide."""
 
 import re
 
@@ -33,7 +33,7 @@ TABLE_3 = {
     "4.bias": ("scalar", 1.0, 1.0, 1.0),
 }
 RATIO = WIDTH / BASE
-# Relative to a base: what the standard parametrization has at its width, times the table's growth.
+# Relative to a base: the standard parametrization at the base width, scaled as in the table.
 RELATIVE = {
     "0.weight": ("input", 1 / IN, RATIO, 1.0),
     "0.bias": ("vector", 1 / IN, RATIO, 1.0),
@@ -51,7 +51,7 @@ RELATIVE = {
     [(tacit.MaximalUpdate(), TABLE_3), (tacit.MaximalUpdate(base=net(BASE)), RELATIVE)],
     ids=["without a base", "with a base"],
 )
-def test_maximal_update(parametrization, table):
+def test_maximal_update_matches_the_table(parametrization, table):
     tensors = parametrization.parameters_of(net())
     assert list(tensors) == list(table)
     for name, (role, variance, sgd, adam) in table.items():
@@ -64,7 +64,7 @@ def test_maximal_update(parametrization, table):
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_standard_and_neural_tangent(optimizer):
+def test_standard_and_neural_tangent_match_their_formulas(optimizer):
     for name, tensor in tacit.Standard().parameters_of(net()).items():
         fan_in = tensor.fans.fan_in
         assert tacit.Standard().std(tensor) == pytest.approx(fan_in**-0.5)
@@ -100,7 +100,7 @@ def test_at_the_base_width_maximal_update_is_standard_to_the_last_bit(structure,
 
 
 def test_neural_tangent_trains_like_a_network_with_its_forward_multiplier():
-    """Lemma J.1: initialization and learning rate take the multiplier's place exactly."""
+    """Lemma J.1: initialization and learning rate replace the multiplier exactly."""
 
     class Multiplied(nn.Module):
         def __init__(self, weights):
@@ -135,7 +135,7 @@ def test_neural_tangent_trains_like_a_network_with_its_forward_multiplier():
 
 
 @pytest.mark.parametrize("parametrization", [tacit.Standard(), tacit.NeuralTangent()], ids=str)
-def test_outputs_keep_their_scale_at_every_width(parametrization):
+def test_outputs_have_the_same_scale_at_every_width(parametrization):
     x = torch.randn(64, IN)
     for width in (64, 256, 1024):
         plain = mlp(IN, width, width, OUT)
@@ -151,7 +151,7 @@ RANKS = {"sgd": lambda rank: 1 / rank, "adam": lambda rank: rank**-0.5}
 @pytest.mark.parametrize(
     "parametrization", [tacit.Standard(), tacit.MaximalUpdate(), tacit.NeuralTangent()], ids=str
 )
-def test_rank_scaling(parametrization, rank, optimizer):
+def test_factors_scale_with_the_rank(parametrization, rank, optimizer):
     where = {"2": LowRank(rank), "0": LowRankPlusDiagonal(rank), "4": Diagonal()}
     model = tacit.variational(net(), where, parametrization=parametrization)
     rates = {entry.name: entry.factor for entry in model.entries(optimizer)}
@@ -167,7 +167,7 @@ def test_rank_scaling(parametrization, rank, optimizer):
 
 
 class TestRoles:
-    def test_by_position(self):
+    def test_roles_are_inferred_by_position(self):
         module = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 4), nn.Linear(4, 9))
         roles = {n: t.role for n, t in tacit.MaximalUpdate().parameters_of(module).items()}
         assert roles == {
@@ -178,36 +178,36 @@ class TestRoles:
             "2.bias": "scalar",
         }
 
-    def test_named_by_hand(self):
+    def test_roles_can_be_set_explicitly(self):
         roles = {"2": "output", "4.weight": "hidden"}
         tensors = tacit.MaximalUpdate(roles=roles).parameters_of(net())
         assert tensors["2.weight"].role == "output"
-        assert tensors["2.bias"].role == "vector"  # a layer's name speaks of its weights
+        assert tensors["2.bias"].role == "vector"  # a layer's name stands for its weights
         assert tensors["4.weight"].role == "hidden"
 
-    def test_a_name_that_matches_nothing(self):
-        with pytest.raises(ValueError, match="roles: no parameter matches 'head'. There are: 0.w"):
+    def test_a_pattern_without_a_match_is_refused(self):
+        with pytest.raises(ValueError, match="roles: no parameter matches 'head'. Parameters: 0.w"):
             tacit.MaximalUpdate(roles={"head": "output"}).parameters_of(net())
 
-    def test_an_unknown_role(self):
+    def test_an_unknown_role_is_refused(self):
         expected = re.escape("roles['4']: expected input, hidden, output, vector, scalar; received")
         with pytest.raises(ValueError, match=expected):
             tacit.MaximalUpdate(roles={"4": "readout"}).parameters_of(net())
 
-    def test_a_base_of_another_architecture(self):
+    def test_a_base_of_another_architecture_is_refused(self):
         with pytest.raises(ValueError, match="only one of the two has: 3.bias, 3.weight, 4.bias"):
             tacit.MaximalUpdate(base=nn.Sequential(*list(net(BASE))[:3])).parameters_of(net())
 
 
 @pytest.mark.parametrize("optimizer", ["lbfgs", "muon", None])
-def test_an_optimizer_whose_scaling_is_not_known(optimizer):
+def test_an_optimizer_of_unknown_scaling_is_refused(optimizer):
     with pytest.raises(ValueError, match="How learning rates scale with width is known only"):
         tacit.param_groups(net(), 0.1, optimizer)
     with pytest.raises(ValueError, match="optimizer: expected one of sgd, asgd, adam"):
         optimizer_family(optimizer)
 
 
-def test_not_a_parametrization():
+def test_other_types_are_refused_as_parametrization():
     with pytest.raises(TypeError, match=r"parametrization: expected tacit\.Standard\(\)"):
         tacit.variational(net(), parametrization="mup")
     with pytest.raises(TypeError, match="abstract"):

@@ -45,7 +45,7 @@ class Tokens(nn.Module):
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_fans(module, expected):
+def test_kind_and_fans_of_each_layer_type(module, expected):
     fans = fans_of(module)
     assert list(fans) == [name for name, _ in module.named_parameters()]
     assert {name: fans[name] for name in expected} == {n: Fans(*f) for n, f in expected.items()}
@@ -56,7 +56,7 @@ def test_hugging_face_conv1d_is_transposed():
     assert fans_of(conv1d(12, 4))["weight"] == Fans("weight", 4, 12)
 
 
-def test_a_tied_parameter_is_known_by_its_first_name():
+def test_a_tied_parameter_appears_under_its_first_name():
     module = nn.ModuleDict({"embedding": nn.Embedding(10, 4), "head": nn.Linear(4, 10)})
     module["head"].weight = module["embedding"].weight
     fans = fans_of(module)

@@ -1,4 +1,4 @@
-"""Figures are drawn from the right numbers: read back from what was drawn."""
+"""The numbers are read back from the figures."""
 
 import pytest
 import torch
@@ -13,15 +13,16 @@ def example(size=60, classes=4):
     return ClassPredictive(logits), labels
 
 
-@pytest.mark.parametrize("ending", ["png", "pdf", "svg"])
-def test_files(ending, tmp_path):
+@pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
+def test_the_suffix_determines_the_format(suffix, tmp_path):
     prediction, labels = example()
-    path = tmp_path / "new" / f"figure.{ending}"
+    path = tmp_path / "new" / f"figure.{suffix}"
     plots.plot_reliability({"a": prediction, "b": prediction}, labels, path)
-    assert path.stat().st_size > 1000
+    start = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}[suffix]
+    assert path.read_bytes().startswith(start)
 
 
-def test_bars_are_the_accuracies():
+def test_reliability_bars_are_the_accuracies():
     prediction, labels = example()
     axis = plots.plot_reliability({"a": prediction}, labels, bins=5).axes[0]
     found = metrics.reliability(prediction.confidence, prediction.label == labels, 5)
@@ -32,14 +33,18 @@ def test_bars_are_the_accuracies():
 def test_a_single_prediction_needs_no_name():
     prediction, labels = example()
     assert len(plots.plot_reliability(prediction, labels).axes) == 1
-    with pytest.raises(ValueError, match="expected predicted classes for 7 examples"):
+
+
+def test_predictions_that_do_not_fit_the_labels_are_rejected():
+    prediction, labels = example()
+    with pytest.raises(ValueError, match="expected class predictions for 7 examples"):
         plots.plot_rejection({"a": prediction}, labels[:7])
     numbers = RegressionPredictive(torch.randn(3, 60), torch.ones(3, 60))
-    with pytest.raises(ValueError, match="expected predicted classes .* from a, received Regr"):
+    with pytest.raises(ValueError, match="expected class predictions .* from a, received Regr"):
         plots.plot_confidence({"a": numbers}, labels)
 
 
-def test_rejection():
+def test_without_rejection_the_accuracy_is_that_of_all_predictions():
     prediction, labels = example()
     (line,) = plots.plot_rejection({"a": prediction}, labels).axes[0].lines
     accuracy = metrics.accuracy(prediction.log_probs, labels)
@@ -47,17 +52,17 @@ def test_rejection():
     assert line.get_xdata()[-1] == pytest.approx(0)
 
 
-def test_confidence():
+def test_the_legend_counts_correct_and_wrong_predictions():
     prediction, labels = example()
     axis = plots.plot_confidence({"a": prediction}, labels).axes[0]
     assert [text.get_text() for text in axis.get_legend().get_texts()] == [
-        f"right ({(prediction.label == labels).sum()})",
+        f"correct ({(prediction.label == labels).sum()})",
         f"wrong ({(prediction.label != labels).sum()})",
     ]
 
 
 @pytest.mark.parametrize("classes", [4, 300])
-def test_entropies_of_many_classes_are_shown(classes):
+def test_the_entropy_range_fits_the_number_of_classes(classes):
     prediction = ClassPredictive(0.01 * torch.randn(3, 20, classes))
     axis = plots.plot_entropy({"a": {"known": prediction}}).axes[0]
     (drawn,) = axis.patches
@@ -66,13 +71,13 @@ def test_entropies_of_many_classes_are_shown(classes):
 
 @pytest.mark.parametrize("shape", [(8, 8), (1, 8, 8), (3, 8, 8)])
 @pytest.mark.parametrize("count", [1, 8])
-def test_images(shape, count):
+def test_each_row_shows_at_most_count_images(shape, count):
     prediction, labels = example(size=5)
     figure = plots.plot_images(torch.rand(5, *shape), prediction, labels, count)
     assert len(figure.axes) == 2 * min(count, 5)
 
 
-def test_a_fan():
+def test_a_fan_has_a_line_per_function():
     grid = torch.linspace(-1, 1, 20)
     prediction = RegressionPredictive(torch.randn(30, 20), torch.ones(30, 20))
     axis = plots.plot_fan(grid, prediction, prediction.means[:3], grid[:5], grid[:5]).axes[0]

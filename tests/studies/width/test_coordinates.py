@@ -1,5 +1,6 @@
 import json
 import math
+import pickle
 import statistics
 
 import pytest
@@ -21,7 +22,7 @@ def plain(width):
 
 
 def maker(parametrization, where=None):
-    """From a width to a network; `where` is from a width to its random layers."""
+    """Return a function from a width to a network; `where` maps a width to its random layers."""
 
     def make(width):
         net = plain(width)
@@ -43,7 +44,7 @@ STRUCTURES = {
         "2": Kronecker(width // 16, width // 16),
         "4": Kronecker(width // 16, 1),
     },
-    "full rank": lambda width: {"4": FullRank()},  # in the hidden layer it would take 4 TB
+    "full rank": lambda width: {"4": FullRank()},  # 4 TB in the hidden layer
 }
 
 
@@ -56,30 +57,30 @@ def check(make, lr, optimizer, **kwargs):
 @pytest.mark.slow
 @pytest.mark.parametrize(("optimizer", "lr"), [("sgd", 3e-3), ("adam", 5e-2)])
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_under_mup_features_move_alike_at_every_width(structure, optimizer, lr):
-    """Slopes of the mean are near 0; under SP they are not: the test below.
+def test_under_mup_features_move_equally_at_every_width(structure, optimizer, lr):
+    """Slopes of the mean are near 0, unlike under SP in the test below.
 
-    The deviation never grows. It may move less in wide networks: with one noise component for each
-    weight (diagonal, full rank), the noise of an output averages out over its inputs.
+    The change of the standard deviation never grows with the width. It may shrink: with one noise
+    component per weight (diagonal, full rank), the noise of an output averages out over its inputs.
     """
     found = check(maker(MU, STRUCTURES[structure]), lr, optimizer)
     for layer in found.layers:
         assert abs(found.slope(layer)) < 0.3, str(found)
         std = found.slope(layer, "std")
-        assert std < 0.3 or math.isnan(std), str(found)  # not a number in layers without noise
+        assert std < 0.3 or math.isnan(std), str(found)  # NaN in layers without noise
 
 
 @pytest.mark.slow
-def test_under_the_standard_parametrization_they_do_not():
+def test_under_the_standard_parametrization_features_do_not_move_equally():
     found = check(maker(tacit.Standard(), STRUCTURES["low rank"]), 2e-3, "adam", seeds=2)
     assert not found.holds
     assert found.slope("2") > 0.7  # a hidden layer's change grows with its fan-in
-    assert "mean features do not move alike" in str(found)
+    assert "mean features do not move equally" in str(found)
 
 
 @pytest.mark.slow
 def test_kronecker_noise_of_fixed_rank_grows_in_wide_hidden_layers():
-    """The finding that the docstring of Kronecker tells, and the way out that it names."""
+    """The limitation stated in the docstring of Kronecker, and its remedy."""
     slopes = []
     for power in (0.0, 0.5):
 
@@ -94,12 +95,12 @@ def test_kronecker_noise_of_fixed_rank_grows_in_wide_hidden_layers():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("optimizer", "lr"), [("sgd", 3e-3), ("adam", 5e-2)])
-def test_ranks_behave_alike(optimizer, lr):
-    """The claim `rank-scaling`: rank 1, 4, 16 and 64 move features alike.
+def test_all_ranks_move_features_equally(optimizer, lr):
+    """The claim `rank-scaling`: ranks 1, 4, 16 and 64 move features equally.
 
     A step on S moves S z by (z . z')/R times what the same step on the mean would, which is 1 for
-    rank 1 and falls to 0: so within a factor of about 2. With the mean's learning rate it would be
-    z . z', 8 times as much for rank 64.
+    rank 1 and falls to 0 for high ranks; hence the factor of about 2. With the learning rate of the
+    mean it would be z . z', 8 times as much for rank 64.
     """
     changes = {}
     for rank in (1, 4, 16, 64):
@@ -112,7 +113,7 @@ def test_ranks_behave_alike(optimizer, lr):
         assert max(moved) < 2.3 * min(moved), changes
 
 
-def test_plain_networks_have_no_deviation():
+def test_plain_networks_have_no_standard_deviation():
     found = tacit.coordinate_check(
         maker(MU), [64, 128], DATA, parametrization=MU, steps=2, seeds=1, progress=False
     )
@@ -133,7 +134,7 @@ def test_slopes_are_powers_of_the_width():
     assert not found.holds
 
 
-def test_divergence_shows_and_is_valid_json(tmp_path):
+def test_divergence_is_null_in_json(tmp_path):
     changes = [Change("fc", w, 0, 1, mean=math.inf, std=math.nan, start=1.0) for w in (8, 16)]
     found = CoordinateCheck(tuple(changes), tolerance=0.25)
     assert math.isnan(found.slope("fc"))
@@ -143,7 +144,7 @@ def test_divergence_shows_and_is_valid_json(tmp_path):
     found.plot(tmp_path / "diverged.png")
 
 
-def test_no_movement_does_not_count_as_alike():
+def test_features_that_do_not_move_fail_the_check():
     found = tacit.coordinate_check(
         maker(MU), [4, 8], DATA, parametrization=MU, lr=1e-30, seeds=1, steps=1, progress=False
     )
@@ -151,12 +152,12 @@ def test_no_movement_does_not_count_as_alike():
     assert "does not move" in str(found)
 
 
-def test_divergence_is_said():
+def test_divergence_is_reported():
     changes = [Change("fc", w, 0, 1, mean=math.inf, std=math.nan, start=1.0) for w in (8, 16)]
     assert str(CoordinateCheck(tuple(changes), 0.25)).startswith("training diverged")
 
 
-def test_a_tied_output_layer_is_a_layer():
+def test_a_tied_output_layer_is_a_layer_of_its_own():
     class Tied(nn.Module):
         def __init__(self, width):
             super().__init__()
@@ -174,14 +175,14 @@ def test_a_tied_output_layer_is_a_layer():
         tacit.initialize(Tied(8), tacit.MaximalUpdate())
 
 
-def test_slopes_of_what_there_is_not():
+def test_slopes_of_unknown_layers_and_quantities_are_rejected():
     found = tacit.coordinate_check(maker(MU), [4, 8], DATA, seeds=1, steps=1, progress=False)
     for wrong in (("9", "mean"), ("0", "sdt")):
         with pytest.raises(ValueError, match="expected one of 0, 2, 4 and mean or std"):
             found.slope(*wrong)
 
 
-def test_the_networks_are_left_without_hooks():
+def test_no_hooks_are_left_on_the_networks():
     nets = []
 
     def make(width):
@@ -189,10 +190,10 @@ def test_the_networks_are_left_without_hooks():
         return nets[-1]
 
     tacit.coordinate_check(make, [4, 8], DATA, seeds=1, steps=1, progress=False)
-    assert not any(layer._forward_hooks for net in nets for layer in net.modules())
+    pickle.dumps(nets)  # fails for local functions, such as the hooks
 
 
-def test_bad_input():
+def test_invalid_arguments_are_rejected():
     with pytest.raises(ValueError, match="widths: expected at least two different widths"):
         tacit.coordinate_check(plain, [8, 8], DATA)
     with pytest.raises(ValueError, match="optimizer: expected one of sgd, .* received 'lion'"):

@@ -27,7 +27,7 @@ def maker(parametrization, where=None):
 
 
 def trials(losses):
-    """Trials from a table: width -> losses for the learning rates 0.1, 0.2, ..."""
+    """Return trials from a table: width -> losses for the learning rates 0.1, 0.2, ..."""
     return tuple(
         Trial(width, 0.1 * (i + 1), 0, loss)
         for width, row in losses.items()
@@ -46,12 +46,12 @@ class TestResult:
         assert "does not transfer" in str(found)
         assert "100.0 % more" in str(found)
 
-    def test_a_little_more_counts_as_transferred(self):
+    def test_an_excess_within_the_tolerance_counts_as_transferred(self):
         found = LearningRateTransfer(trials({8: [0.5, 0.2, 0.4], 16: [0.9, 0.21, 0.2]}), 8, 0.25)
         assert found.transferred
         assert "transfers from width 8" in str(found)
 
-    def test_negative_losses(self):
+    def test_excess_of_negative_losses_is_positive(self):
         found = LearningRateTransfer(trials({8: [0.5, -2.0], 16: [-2.0, -1.0]}), 8, 0.25)
         assert found.excess(16) == pytest.approx(0.5)
 
@@ -61,7 +61,7 @@ class TestResult:
         assert found.loss(8, 0.1) == pytest.approx(0.3)
         assert found.lr == pytest.approx(0.1)
 
-    def test_divergence_is_infinite_and_valid_json(self, tmp_path):
+    def test_divergence_is_infinite_and_null_in_json(self, tmp_path):
         found = LearningRateTransfer(trials({8: [0.5, 0.2], 16: [0.2, math.inf]}), 8, 0.25)
         assert found.excess(16) == math.inf
         assert not found.transferred
@@ -71,12 +71,12 @@ class TestResult:
         found.plot(tmp_path / "diverged.png")
         assert (tmp_path / "diverged.png").stat().st_size > 0
 
-    def test_when_everything_diverges_no_rate_is_called_best(self):
+    def test_if_all_runs_diverge_no_rate_is_best(self):
         found = LearningRateTransfer(trials({8: [math.inf] * 2, 16: [math.inf] * 2}), 8, 0.25)
         assert not found.transferred
         assert str(found) == "all runs of width 8 diverged: try smaller learning rates"
 
-    def test_a_best_rate_at_the_edge_is_said_for_every_width(self):
+    def test_a_best_rate_at_the_edge_is_reported_for_every_width(self):
         found = LearningRateTransfer(trials({8: [0.3, 0.1, 0.2], 16: [0.1, 0.2, 0.3]}), 8, 0.25)
         assert found.at_edge == [16]
         assert "at the edge of the grid for width 16" in str(found)
@@ -109,7 +109,7 @@ def test_the_rate_transfers_under_mup_and_not_under_sp(where):
     assert found["sp"].best(256) < found["sp"].lr
 
 
-def test_runs_are_reproducible_and_diverge_without_harm():
+def test_runs_are_reproducible_and_may_diverge():
     runs = [
         tacit.transfer_learning_rate(
             maker(tacit.Standard(), {"4": tacit.LowRank(2)}), DATA, small=4, large=[8, 16],
@@ -122,8 +122,8 @@ def test_runs_are_reproducible_and_diverge_without_harm():
     assert runs[0].loss(8, 1e4) > runs[0].loss(8, 1e-2)
 
 
-def test_classes_get_the_cross_entropy_and_validation_data_count():
-    labels = (DATA[1][:, 0] > 0).int()[:, None]  # (B, 1), not even long
+def test_integer_targets_use_cross_entropy_on_the_validation_data():
+    labels = (DATA[1][:, 0] > 0).int()[:, None]  # (B, 1) and int32
     nets = []
 
     def make(width):
@@ -139,7 +139,7 @@ def test_classes_get_the_cross_entropy_and_validation_data_count():
     assert found.trials[-1].loss == pytest.approx(expected.item())
 
 
-def test_targets_that_would_broadcast_are_refused():
+def test_targets_that_would_broadcast_are_rejected():
     with pytest.raises(ValueError, match=r"squared error: outputs of shape \(64, 3\) and targets"):
         tacit.transfer_learning_rate(
             lambda width: nn.Sequential(nn.Linear(8, width), nn.Linear(width, 3)), DATA,
@@ -147,7 +147,7 @@ def test_targets_that_would_broadcast_are_refused():
         )  # fmt: skip
 
 
-def test_the_callers_random_numbers_are_left_alone():
+def test_the_global_random_state_is_restored():
     torch.manual_seed(0)
     before = torch.get_rng_state()
     tacit.transfer_learning_rate(
@@ -159,7 +159,7 @@ def test_the_callers_random_numbers_are_left_alone():
 @pytest.mark.parametrize(
     ("change", "error", "match"),
     [
-        ({"large": []}, ValueError, "large: expected one width at least"),
+        ({"large": []}, ValueError, "large: expected at least one width"),
         ({"large": [4, 8]}, ValueError, "large: expected widths other than 4"),
         ({"small": 0}, ValueError, "small: expected an integer of at least 1"),
         ({"grid": [0.1]}, ValueError, "grid: expected at least two learning rates"),
@@ -188,7 +188,7 @@ def test_the_callers_random_numbers_are_left_alone():
         ({"make_net": lambda w: nn.Linear(8, 1)}, ValueError, "the same number of parameters, 9"),
     ],
 )
-def test_bad_input(change, error, match):
+def test_invalid_arguments_are_rejected(change, error, match):
     arguments = {
         "make_net": maker(tacit.Standard()), "data": DATA, "small": 4, "large": 8,
         "progress": False, **change,

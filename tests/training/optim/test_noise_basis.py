@@ -1,4 +1,4 @@
-"""Noise along random directions that take their turns."""
+"""Noise along random orthonormal directions that take turns."""
 
 import math
 
@@ -9,30 +9,30 @@ from scipy import stats
 from torch.testing import assert_close
 
 from tacit.training.optim.momentum import RowMomentum
-from tacit.training.optim.noise_basis import FEWEST_DRAWS, NoiseBasis, block_draws
+from tacit.training.optim.noise_basis import MIN_BLOCK_DRAWS, NoiseBasis, block_draws
 
 
 def make(rank, seed=0):
     return NoiseBasis(rank, torch.Generator().manual_seed(seed))
 
 
-def noise(directions, first, count):
-    return directions.noise(first, count, torch.zeros(1, dtype=torch.float64))
+def noise(noise_basis, first, count):
+    return noise_basis.noise(first, count, torch.zeros(1, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("rank", [1, 2, 7])
-def test_each_direction_has_its_turn(rank):
-    directions = make(rank)
+def test_each_direction_takes_its_turn(rank):
+    noise_basis = make(rank)
     identity = torch.eye(rank, dtype=torch.float64)
-    assert_close(directions.basis @ directions.basis.T, identity)
-    turn = noise(directions, 3, rank)
+    assert_close(noise_basis.basis @ noise_basis.basis.T, identity)
+    turn = noise(noise_basis, 3, rank)
     assert_close(turn @ turn.T, torch.diag(turn.square().sum(1)))
-    again = noise(directions, 3 + rank, rank)
+    again = noise(noise_basis, 3 + rank, rank)
     cosines = torch.cosine_similarity(turn, again)
     assert_close(cosines.abs(), torch.ones(rank, dtype=torch.float64))
 
 
-def test_draws_are_the_same_whenever_they_are_asked_for():
+def test_draws_do_not_depend_on_the_order_of_access():
     first, second = make(3), make(3)
     late = noise(first, 500, 2)
     assert_close(torch.cat([noise(second, i, 1) for i in range(502)])[500:], late)
@@ -41,7 +41,7 @@ def test_draws_are_the_same_whenever_they_are_asked_for():
 @pytest.mark.parametrize("rank", [1, 2, 5])
 @pytest.mark.parametrize("draw", [0, 9])
 def test_a_draw_is_standard_normal(rank, draw):
-    """Over many bases: each component, the squared length, and the products of components."""
+    """Over many bases: a component, the squared length, products and angles of components."""
     z = torch.cat([noise(make(rank, seed), draw, 1) for seed in range(3000)])
     assert stats.kstest(z[:, 0].numpy(), "norm").pvalue > 0.001
     assert stats.kstest(z.square().sum(1).numpy(), stats.chi2(rank).cdf).pvalue > 0.001
@@ -52,28 +52,28 @@ def test_a_draw_is_standard_normal(rank, draw):
         assert stats.kstest(angle, stats.uniform(-math.pi, 2 * math.pi).cdf).pvalue > 0.001
 
 
-def test_signs_are_new_each_time():
-    directions = make(1)
-    signs = np.sign([directions.length(draw) for draw in range(2000)])
+def test_signs_of_consecutive_draws_are_independent():
+    noise_basis = make(1)
+    signs = np.sign([noise_basis.length(draw) for draw in range(2000)])
     assert abs(signs.mean()) < 4 / math.sqrt(2000)
     assert abs((signs[1:] * signs[:-1]).mean()) < 4 / math.sqrt(2000)
 
 
-def test_with_constant_settings_rows_are_kept_as_they_will_be():
-    """Then the forward pass needs no momentum, and a step takes two operations."""
-    course = RowMomentum(4, momentum=True)
+def test_rows_are_stored_as_they_will_be_at_their_next_turn():
+    """With constant settings: a forward pass needs no momentum, and a step two operations."""
+    row_momentum = RowMomentum(4, has_momentum=True)
     group = {
         "lr": 0.1, "momentum": 0.9, "weight_decay": 0.0, "dampening": 0.0, "nesterov": False,
         "maximize": False,
     }  # fmt: skip
     for step in range(12):
-        move = course.step(group, [step % 4])[step % 4]
+        update = row_momentum.step(group, [step % 4])[step % 4]
         if step >= 4:
-            assert course.present((step + 1) % 4) == (1.0, 0.0)
-            assert (move.s_s, move.s_g, move.v_v, move.s_first) == (1.0, 0.0, 1.0, False)
-    assert course.present(1)[1] != 0.0  # not yet its turn
+            assert row_momentum.current((step + 1) % 4) == (1.0, 0.0)
+            assert (update.s_s, update.s_g, update.v_v, update.s_first) == (1.0, 0.0, 1.0, False)
+    assert row_momentum.current(1)[1] != 0.0  # before its turn
 
 
-def test_directions_are_kept_for_two_turns_at_least():
-    assert block_draws(3) == FEWEST_DRAWS
+def test_a_basis_serves_at_least_two_turns():
+    assert block_draws(3) == MIN_BLOCK_DRAWS
     assert block_draws(100) == 200

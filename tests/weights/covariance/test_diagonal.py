@@ -14,7 +14,7 @@ class TestDiagonal(CovarianceSuite):
         return torch.cat([factors[name].reshape(-1) for name in shapes]).square().diag()
 
 
-def test_is_low_rank_with_a_diagonal_factor():
+def test_diagonal_equals_low_rank_with_a_diagonal_factor():
     shapes = LAYERS["linear"]
     P = 18
     factors = make_factors(tacit.Diagonal(), shapes)
@@ -38,8 +38,9 @@ class TestPositiveDiagonal(CovarianceSuite):
     def reference(self, covariance, factors, shapes):
         return torch.cat([factors[name].reshape(-1) for name in shapes]).exp().square().diag()
 
-    def test_zero_factors_are_deterministic_with_finite_gradients(self):
-        for covariance, shapes, factors in self.cases():  # here -inf would be, and 0 is a std of 1
+    def test_zero_factors_give_zero_noise_and_finite_gradients(self):
+        # The trained tensor is log s: a deterministic layer would be -inf, and 0 means s = 1.
+        for covariance, shapes, factors in self.cases():
             factors = {name: torch.zeros_like(factor) for name, factor in factors.items()}
             P = sum(shape.numel() for shape in shapes.values())
             assert_close(covariance.dense(factors, shapes), torch.eye(P, dtype=torch.float64))

@@ -1,4 +1,4 @@
-"""Settings that make no sense are refused where they are written."""
+"""Invalid settings are refused when a structure is constructed or fitted to a layer."""
 
 import pytest
 
@@ -48,12 +48,12 @@ def test_rank_must_be_an_integer(structure, name, rank):
 
 
 @pytest.mark.parametrize("structure", [tacit.LowRank, tacit.LowRankPlusDiagonal])
-def test_rank_above_the_parameters(structure):
+def test_rank_must_not_exceed_the_number_of_parameters(structure):
     message = f"{structure.__name__}: the rank can be at most the number of parameters, 18"
     with pytest.raises(ValueError, match=message):
         structure(19).factors(LAYERS["linear"])
 
 
-def test_memory_limit():
+def test_the_memory_limit_must_be_positive():
     with pytest.raises(ValueError, match=r"FullRank\(max_gigabytes\): expected a number above 0"):
         tacit.FullRank(max_gigabytes=0)

@@ -21,7 +21,7 @@ class TestFullRank(CovarianceSuite):
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_is_low_rank_with_as_many_directions_as_parameters(layer):
+def test_full_rank_equals_low_rank_with_as_many_directions_as_parameters(layer):
     shapes = LAYERS[layer]
     low = tacit.LowRank(parameter_count(shapes))
     assert tacit.FullRank().factors(shapes) == low.factors(shapes)
@@ -36,13 +36,13 @@ def test_is_low_rank_with_as_many_directions_as_parameters(layer):
         )
 
 
-def test_a_large_layer_is_refused_with_the_memory_it_would_take():
+def test_a_large_layer_is_refused_with_the_memory_it_needs():
     net = nn.Sequential(nn.Linear(784, 512))
     with pytest.raises(ValueError, match=r"layer '0': .* 401,920 parameters takes 646\.2 GB"):
         tacit.variational(net, {"0": tacit.FullRank()})
 
 
-def test_the_limit_can_be_set():
+def test_the_memory_limit_can_be_set():
     net = nn.Linear(100, 4)  # 404 parameters: 0.65 MB
     with pytest.raises(ValueError, match=r"limit of 0\.0005 GB"):
         tacit.variational(net, {"": tacit.FullRank(max_gigabytes=5e-4)})

@@ -31,7 +31,7 @@ class TestKronecker(CovarianceSuite):
         ).T
         B = factors[f"{next(iter(shapes))}_output"].T
         inputs, outputs = A @ A.T, B @ B.T
-        # (i, j) of W for each parameter, in the order of the layer's tensors
+        # Row i and column j of each parameter in W, in the order of the layer's tensors.
         places, column = [], 0
         for shape in shapes.values():
             width = shape.numel() // out
@@ -46,7 +46,7 @@ class TestKronecker(CovarianceSuite):
     [nn.Linear(5, 3), nn.Linear(2, 4, bias=False), nn.Conv2d(2, 3, (2, 1))],
     ids=["linear", "linear without bias", "convolution"],
 )
-def test_both_second_moments_by_monte_carlo(net):
+def test_sampled_second_moments_agree_with_both_closed_forms(net):
     """E[(W-mu)(W-mu)^T] = tr(A A^T) B B^T and E[(W-mu)^T (W-mu)] = tr(B B^T) A A^T."""
     draws = 40_000
     model = tacit.variational(net.double(), {"": tacit.Kronecker(2, 2)})
@@ -59,14 +59,14 @@ def test_both_second_moments_by_monte_carlo(net):
     factors = dict(model.factors.named_parameters())
     A = torch.cat([factors[f"{n}_input"].reshape(2, -1) for n in tensors], dim=1).T.detach()
     B = factors["weight_output"].T.detach()
-    assert A.shape[0] != B.shape[0]  # not square: a mix-up of the two cannot pass
+    assert A.shape[0] != B.shape[0]  # otherwise swapping the two could pass
     for products, expected in (
         (W @ W.mT, (A @ A.T).trace() * B @ B.T),
         (W.mT @ W, (B @ B.T).trace() * A @ A.T),
     ):
         error = products.std(0) / draws**0.5
         assert ((products.mean(0) - expected).abs() <= 5 * error + 1e-12).all()
-        assert (error / expected.diagonal().mean() < 0.02).all()  # the check is sharp
+        assert (error / expected.diagonal().mean() < 0.02).all()  # a few percent off would fail
 
 
 def test_covariance_of_stacked_columns_is_the_kronecker_product():
@@ -89,8 +89,8 @@ def test_diagonal_factors_give_the_diagonal_structure():
     )
 
 
-def test_one_output_is_low_rank():
-    # With one output, W is a row and B a number: W = mean + b (A z)^T.
+def test_with_one_output_kronecker_equals_low_rank():
+    # With one output, W is a row and B a scalar: W = mean + b (A z)^T.
     shapes = {"weight": torch.Size([1, 6]), "bias": torch.Size([1])}
     A = torch.randn(3, 7, dtype=torch.float64)
     kronecker = {
@@ -106,7 +106,7 @@ def test_one_output_is_low_rank():
         assert_close(ours[name], theirs[name])
 
 
-def test_ranks_above_the_sides_are_refused():
+def test_ranks_above_the_dimensions_of_either_side_are_refused():
     with pytest.raises(ValueError, match=r"at most 6 for the input and 3 for the output.* 7 and 3"):
         tacit.Kronecker(7, 3).factors(LAYERS["linear"])
     with pytest.raises(ValueError, match="received 6 and 4"):

@@ -15,7 +15,7 @@ class TestLowRank(CovarianceSuite):
         return [tacit.LowRank(rank) for rank in (1, min(2, P), P)]
 
     def reference(self, covariance, factors, shapes):
-        # One parameter after the other: its row of S are its entries in all directions.
+        # Row by row: the row of S for a parameter holds its entries in all directions.
         rows = [
             factors[name][(slice(None), *index)]
             for name, shape in shapes.items()
@@ -31,7 +31,7 @@ def test_weight_and_bias_are_jointly_distributed():
     assert (Sigma[:6, 6:].abs() > 1e-8).all()
 
 
-def test_rank_above_the_parameters_is_refused_with_both_numbers():
+def test_a_rank_above_the_number_of_parameters_is_refused_with_both_numbers():
     net = nn.Sequential(nn.Linear(3, 2))
     with pytest.raises(ValueError, match=r"layer '0': LowRank: .* parameters, 8; received 9"):
         tacit.variational(net, {"0": tacit.LowRank(9)})

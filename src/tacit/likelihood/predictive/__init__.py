@@ -1,4 +1,4 @@
-"""Predictions with uncertainty: one frozen object per task, whatever the method behind it."""
+"""Predictive distributions: one frozen class per task, independent of the method."""
 
 from tacit.likelihood.predictive.base import Predictive
 from tacit.likelihood.predictive.binary import BinaryPredictive

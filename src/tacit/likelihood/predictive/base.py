@@ -1,4 +1,4 @@
-"""What every prediction is: a batch of examples, each with its uncertainty."""
+"""Base class of predictive distributions: predictions for a batch, with uncertainty."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Self = TypeVar("Self", bound="Predictive")
 
 
 class Predictive(ABC):
-    """Predictions for B examples, from M sampled functions or from one."""
+    """Predictive distributions of B examples, from M functions; a plain network is one."""
 
     columns: ClassVar[tuple[str, ...]]
-    """The quantities that `to_numpy` and `to_frame` give, each a tensor with B rows."""
+    """Attributes that `to_numpy` and `to_frame` export, each a tensor with B rows."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -28,31 +28,31 @@ class Predictive(ABC):
 
     @abstractmethod
     def __getitem__(self: Self, index: int | slice | Tensor) -> Self:
-        """Return the prediction for some of the examples; an integer keeps the batch dimension."""
+        """Return the predictions for some examples; an integer keeps the batch dimension."""
 
     @abstractmethod
     def errors(self, targets: Tensor) -> dict[str, Tensor]:
-        """Return how good each example's prediction was: numbers by name, each (B,)."""
+        """Return the scores of each example by name, each (B,)."""
 
     def sums(self, targets: Tensor) -> dict[str, Tensor]:
-        """Return what metrics need beside `errors`, added up over the examples."""
+        """Return further statistics that the metrics need, summed over the examples."""
         return {}
 
     def scores(self, targets: Tensor) -> metrics.Metrics:
-        """Return how good the prediction was: `nll`, and what else the task has a name for."""
+        """Return the metrics of the predictions: `nll` and the task's other metrics."""
         collected = metrics.Streaming()
         collected.update(self.errors(targets), self.sums(targets))
         return collected.compute()
 
     def to_numpy(self) -> dict[str, Any]:
-        """Return the quantities as arrays with B rows, by name."""
+        """Return the attributes in `columns` as arrays with B rows, by name."""
         found = {name: getattr(self, name).detach().cpu() for name in self.columns}
         # NumPy has no bfloat16.
         half = (torch.bfloat16, torch.float16)
         return {n: (t.float() if t.dtype in half else t).numpy() for n, t in found.items()}
 
     def to_frame(self) -> Any:
-        """Return a pandas DataFrame with one row per example; quantities of several columns split.
+        """Return a pandas DataFrame with one row per example and one column per entry.
 
         Raises:
             ModuleNotFoundError: If pandas is not installed.
@@ -60,18 +60,22 @@ class Predictive(ABC):
         return data_frame(_split(self.to_numpy(), self._labels()))
 
     def _labels(self) -> list[str] | None:
-        """Return names for the last dimension of quantities that have one."""
+        """Return names for the entries of the last dimension, or None to number them."""
         return None
 
 
 def rows(index: Any, size: int) -> Any:
-    """Return an index that keeps the batch dimension, if there are such rows."""
+    """Return an index that keeps the batch dimension.
+
+    Raises:
+        IndexError: If an integer index is out of range.
+    """
     try:
         number = operator.index(index)
     except TypeError:
-        return index  # a slice, a mask or several numbers
+        return index  # a slice, a mask or an index tensor
     if not -size <= number < size:
-        raise IndexError(f"there are {size} predictions, asked for number {number}.")
+        raise IndexError(f"index {number} is out of range for {size} predictions.")
     return slice(number, number + 1 or None)
 
 

@@ -1,4 +1,4 @@
-"""Predicted probabilities of yes or no."""
+"""Predictive distribution of binary targets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tacit.likelihood.predictive.classification import Averaging, ClassPredictiv
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BinaryPredictive(Predictive):
-    """Predicted probabilities of B examples, each with one or several yes-or-no questions.
+    """Predicted probabilities of one or several binary targets for B examples.
 
     Args:
         logits: Logits of M functions, (M, B) or (M, B, D).
@@ -50,12 +50,12 @@ class BinaryPredictive(Predictive):
 
     @cached_property
     def _two_classes(self) -> ClassPredictive:
-        # No has the logit 0; one more dimension, so that every question is an example of its own.
+        # The negative class has logit 0; each target becomes a two-class problem.
         logits = torch.stack([torch.zeros_like(self.logits), self.logits], -1)
         return ClassPredictive(logits, self.averaging)
 
     def errors(self, targets: Tensor) -> dict[str, Tensor]:
-        """Return NLL, whether right, confidence and Brier score for targets 0 and 1."""
+        """Return NLL, correctness, confidence and Brier score of each target, 0 or 1."""
         return self._two_classes.errors(self._answers(targets))
 
     def sums(self, targets: Tensor) -> dict[str, Tensor]:
@@ -69,35 +69,35 @@ class BinaryPredictive(Predictive):
 
     @cached_property
     def log_probs(self) -> Tensor:
-        """Log-probabilities of no and yes, (B, ..., 2)."""
+        """Log-probabilities of the negative and the positive class, (B, ..., 2)."""
         return self._two_classes.log_probs
 
     @property
     def probs(self) -> Tensor:
-        """Probability of yes, (B, ...)."""
+        """Probability of the positive class, (B, ...)."""
         return self._two_classes.probs[..., 1]
 
     @property
     def label(self) -> Tensor:
-        """Whether yes is more probable, (B, ...)."""
+        """Whether the positive class is more probable, (B, ...)."""
         return self.probs > 0.5
 
     @property
     def confidence(self) -> Tensor:
-        """Probability of the more probable answer, (B, ...)."""
+        """Probability of the more probable class, (B, ...)."""
         return self._two_classes.confidence
 
     @property
     def entropy(self) -> Tensor:
-        """Entropy in nats, (B, ...): all uncertainty."""
+        """Entropy in nats, (B, ...): total uncertainty."""
         return self._two_classes.entropy
 
     @property
     def expected_entropy(self) -> Tensor:
-        """Mean over functions of their own entropy, (B, ...): aleatoric."""
+        """Mean entropy of the individual functions, (B, ...): aleatoric."""
         return self._two_classes.expected_entropy
 
     @property
     def mutual_information(self) -> Tensor:
-        """What the functions disagree on, (B, ...): epistemic."""
+        """Mutual information of target and function, (B, ...): epistemic, at least 0."""
         return self._two_classes.mutual_information

@@ -1,4 +1,4 @@
-"""Predicted classes with their uncertainty."""
+"""Predictive distribution over classes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from tacit import metrics
 from tacit.likelihood.predictive.base import Predictive, rows
 
-TOP = 5  # with more classes, how often the label is among so many is a score too
+TOP = 5  # top-k accuracy is reported with more than this many classes
 
 Averaging: TypeAlias = Literal["log_probs", "probs", "logits"]
 
@@ -24,9 +24,9 @@ def check_labels(labels: Tensor, classes: int) -> None:
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise TypeError(
             f"Categorical: expected integer labels from 0 to {classes - 1}, received "
-            f"{labels.dtype}. For numbers use likelihood=tacit.Gaussian()."
+            f"{labels.dtype}. For regression use likelihood=tacit.Gaussian()."
         )
-    # On an accelerator this waits for the device; torch's own assertion there ends the process.
+    # This synchronises with the device, but a failed device-side assertion would end the process.
     if labels.numel():
         low, high = labels.min().item(), labels.max().item()
         if low < 0 or high >= classes:
@@ -38,12 +38,15 @@ def check_labels(labels: Tensor, classes: int) -> None:
 
 
 def average_log_probs(logits: Tensor, averaging: Averaging = "log_probs") -> Tensor:
-    """Return log-probabilities of M functions together: (M, ..., C) gives (..., C).
+    """Return the log-probabilities of M functions combined.
 
     Args:
-        logits: One set for each function.
-        averaging: What is averaged: "log_probs" (and normalised again, the paper's choice), "probs"
+        logits: Logits of each function, (M, ..., C).
+        averaging: What is averaged: "log_probs" (and renormalised, the paper's choice), "probs"
             (the mixture) or "logits".
+
+    Returns:
+        Log-probabilities, (..., C).
     """
     if averaging == "probs":
         return torch.logsumexp(F.log_softmax(logits, -1), 0) - math.log(len(logits))
@@ -60,9 +63,9 @@ def average_log_probs(logits: Tensor, averaging: Averaging = "log_probs") -> Ten
 class ClassPredictive(Predictive):
     """Predicted probabilities of C classes for B examples.
 
-    Everything is computed when first asked for. Uncertainty is split as usual: the entropy of the
-    mixture is what the functions are unsure of on average (`expected_entropy`, aleatoric) plus what
-    they disagree on (`mutual_information`, epistemic).
+    Attributes are computed on first access. The entropy of the mixture decomposes into the mean
+    entropy of the functions (`expected_entropy`, aleatoric) and their disagreement
+    (`mutual_information`, epistemic).
 
     Args:
         logits: Logits of M functions, (M, B, C); M is 1 for a plain network.
@@ -111,7 +114,7 @@ class ClassPredictive(Predictive):
 
     @cached_property
     def log_probs(self) -> Tensor:
-        """Log-probabilities of the functions together, (B, C)."""
+        """Log-probabilities of the functions combined, (B, C)."""
         return average_log_probs(self.logits, self.averaging)
 
     @cached_property
@@ -126,7 +129,7 @@ class ClassPredictive(Predictive):
 
     @property
     def label_names(self) -> list[str]:
-        """The name of the most probable class, or its number where there are no names."""
+        """Names of the most probable classes, or their indices if the classes have no names."""
         names = self.class_names
         return [names[i] if names else str(i) for i in self.label.flatten().tolist()]
 
@@ -137,29 +140,29 @@ class ClassPredictive(Predictive):
 
     @cached_property
     def entropy(self) -> Tensor:
-        """Entropy of `probs` in nats, (B,): all uncertainty.
+        """Entropy of `probs` in nats, (B,): total uncertainty.
 
-        With averaging "probs" it is `expected_entropy` plus `mutual_information`; with others,
-        whose probabilities are sharper than the mixture's, it may be less.
+        With averaging "probs" it equals `expected_entropy` plus `mutual_information`. The other
+        averagings give sharper probabilities than the mixture, so it may be smaller.
         """
         return _entropy(self.log_probs)
 
     @cached_property
     def expected_entropy(self) -> Tensor:
-        """Mean over functions of their own entropy, (B,): aleatoric."""
+        """Mean entropy of the individual functions, (B,): aleatoric."""
         return _entropy(F.log_softmax(self.logits, -1)).mean(0)
 
     @cached_property
     def mutual_information(self) -> Tensor:
-        """Entropy of the functions' mixture minus `expected_entropy`, (B,): epistemic, at least 0.
+        """Entropy of the mixture minus `expected_entropy`, (B,): epistemic, at least 0.
 
-        Of the mixture, whatever the averaging: only then it is a mutual information.
+        The mixture is used for every averaging: only its entropy gives a mutual information.
         """
         mixture = _entropy(average_log_probs(self.logits, "probs"))
         return (mixture - self.expected_entropy).clamp_min(0)
 
     def errors(self, targets: Tensor) -> dict[str, Tensor]:
-        """Return NLL, whether right, confidence and Brier score for labels (B,) or (B, 1)."""
+        """Return NLL, correctness, confidence and Brier score for labels (B,) or (B, 1)."""
         log_probs, labels = self._flat(targets)
         probs = log_probs.exp()
         found = {
@@ -176,18 +179,18 @@ class ClassPredictive(Predictive):
         return {"classwise_gaps": metrics.classwise_gaps(*self._flat(targets))}
 
     def _flat(self, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities (N, C) and labels (N,), on the CPU and in double precision."""
+        """Return log-probabilities (N, C) in double precision and labels (N,), on the CPU."""
         labels = targets.reshape(-1).cpu()
         if len(labels) != self.log_probs[..., 0].numel():
             raise ValueError(
-                f"targets: expected {self.log_probs[..., 0].numel()} labels, received a shape of "
+                f"targets: expected {self.log_probs[..., 0].numel()} labels, received the shape "
                 f"{tuple(targets.shape)}."
             )
         log_probs = self.log_probs.reshape(len(labels), -1).cpu().double()
         check_labels(labels, log_probs.shape[-1])
         if log_probs.isnan().any():
             raise ValueError("scores: some predictions are NaN.")
-        # Half precision leaves sums of probabilities that are not quite 1.
+        # Renormalise: in half precision the probabilities do not quite sum to 1.
         return F.log_softmax(log_probs, -1), labels.long()
 
     def _labels(self) -> list[str] | None:

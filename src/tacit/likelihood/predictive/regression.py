@@ -1,4 +1,4 @@
-"""Predicted numbers with their uncertainty: a mixture of M Gaussians for each."""
+"""Predictive distribution of real targets: a mixture of M Gaussians."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from torch import Tensor
 from tacit import metrics
 from tacit.likelihood.predictive.base import Predictive, rows
 
-STEPS = 60  # of bisection: halves the bracket to the last bit of a double
+STEPS = 60  # bisection steps, enough for the full precision of a double
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RegressionPredictive(Predictive):
-    """Predicted numbers for B examples: the mixture of the functions' Gaussians.
+    """Predictive distributions of B examples: mixtures of the Gaussians of M functions.
 
     Args:
         means: Predictions of M functions, (M, B, ...).
-        scales: Standard deviations of the observation noise, of the same shape; 0 for none.
+        scales: Standard deviations of the observation noise, of the same shape; 0 for no noise.
     """
 
     means: Tensor
@@ -54,17 +54,17 @@ class RegressionPredictive(Predictive):
 
     @cached_property
     def epistemic_std(self) -> Tensor:
-        """Standard deviation between the functions, (B, ...)."""
+        """Standard deviation of the means across functions, (B, ...)."""
         return self.means.std(0, correction=0)
 
     @cached_property
     def aleatoric_std(self) -> Tensor:
-        """Root of the mean noise variance, (B, ...)."""
+        """Square root of the mean noise variance, (B, ...)."""
         return self.scales.square().mean(0).sqrt()
 
     @cached_property
     def std(self) -> Tensor:
-        """Standard deviation of the mixture, (B, ...): both kinds of variance together."""
+        """Standard deviation of the mixture, (B, ...): epistemic and aleatoric combined."""
         return torch.hypot(self.epistemic_std, self.aleatoric_std)
 
     def log_prob(self, targets: Tensor) -> Tensor:
@@ -74,28 +74,28 @@ class RegressionPredictive(Predictive):
         return torch.logsumexp(log_densities, 0) - math.log(len(self.means))
 
     def cdf(self, values: Tensor) -> Tensor:
-        """Return the probability of at most `values`, (B, ...)."""
+        """Return the probability that the target is at most `values`, (B, ...)."""
         values = self._aligned(values)
-        # Without noise a function's distribution is a step at its prediction.
+        # Without noise a function's CDF is a step at its prediction.
         z = (values - self.means) / self.scales.clamp_min(torch.finfo(self.means.dtype).tiny)
         probability: Tensor = torch.special.ndtr(z).mean(0)
         return probability
 
     def quantile(self, q: float) -> Tensor:
-        """Return the value that the target is below of with probability q, (B, ...).
+        """Return the q-quantile of the mixture, (B, ...).
 
-        By bisection on the distribution function of the mixture: exact, not from samples.
+        Computed by bisection on the mixture's CDF, to floating-point precision.
         """
         if not 0 < q < 1:
             raise ValueError(f"quantile: expected a number between 0 and 1, received {q!r}.")
-        # A Gaussian's own quantile: that of the mixture lies between the functions' extremes.
+        # The mixture's quantile lies between the extreme quantiles of its components.
         own = self.means + self.scales * math.sqrt(2) * torch.erfinv(
             torch.tensor(2 * q - 1, dtype=torch.float64)
         ).to(self.means)
         low, high = own.amin(0), own.amax(0)
         precise = 4 * torch.finfo(low.dtype).eps * torch.maximum(low.abs(), high.abs())
         for _ in range(STEPS):
-            if (high - low <= precise).all():  # at once for a single function
+            if (high - low <= precise).all():  # immediately for a single function
                 break
             middle = (low + high) / 2
             below = self.cdf(middle) < q
@@ -103,13 +103,13 @@ class RegressionPredictive(Predictive):
         return (low + high) / 2
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
-        """Return the central interval that holds the target with this probability."""
+        """Return the bounds of the central interval with this probability, each (B, ...)."""
         if not 0 < level < 1:
             raise ValueError(f"interval: expected a number between 0 and 1, received {level!r}.")
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
     def coverage(self, targets: Tensor, level: float = 0.9) -> float:
-        """Return the share of targets that lie in their central interval."""
+        """Return the fraction of targets inside their central interval."""
         low, high = self.interval(level)
         targets = self._aligned(targets)
         return ((low <= targets) & (targets <= high)).double().mean().item()
@@ -117,8 +117,8 @@ class RegressionPredictive(Predictive):
     def crps(self, targets: Tensor) -> Tensor:
         """Return the continuous ranked probability score, (B, ...): smaller is better.
 
-        In closed form for a mixture of Gaussians: mean_i A(y - m_i, s_i^2) minus half of
-        mean_ij A(m_i - m_j, s_i^2 + s_j^2), where A(m, s^2) = E|X| for X normal with these moments
+        Closed form for a mixture of Gaussians: mean_i A(y - m_i, s_i^2) minus half of
+        mean_ij A(m_i - m_j, s_i^2 + s_j^2), where A(m, s^2) = E|X| for X ~ N(m, s^2)
         (Grimit et al., 2006).
         """
         to_target = _expected_absolute(self._aligned(targets) - self.means, self.scales).mean(0)
@@ -129,7 +129,7 @@ class RegressionPredictive(Predictive):
         return to_target - between / (2 * len(self.means))
 
     def errors(self, targets: Tensor) -> dict[str, Tensor]:
-        """Return NLL, squared error, CRPS, and how good the 90 % interval was, each (B, ...)."""
+        """Return NLL, squared error, CRPS, 90% coverage and interval score, each (B, ...)."""
         targets = self._aligned(targets)
         low, high = self.interval(0.9)
         return {
@@ -141,7 +141,7 @@ class RegressionPredictive(Predictive):
         }
 
     def _aligned(self, targets: Tensor) -> Tensor:
-        """Return targets of the predictions' shape; (B,) and (B, 1) are the same."""
+        """Return targets reshaped to the predictions; (B,) and (B, 1) are interchangeable."""
         expected = self.means.shape[1:]
         if expected in (targets.shape[:-1], (*targets.shape, 1)) and 1 in (
             targets.shape[-1], expected[-1],
@@ -156,7 +156,7 @@ class RegressionPredictive(Predictive):
 
 
 def _expected_absolute(mean: Tensor, std: Tensor) -> Tensor:
-    """Return E|X| of normal variables; |mean| where the standard deviation is 0."""
+    """Return E|X| for X ~ N(mean, std^2); |mean| where std is 0."""
     z = mean / std.clamp_min(torch.finfo(mean.dtype).tiny)
     density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
     expected: Tensor = 2 * std * density + mean * (2 * torch.special.ndtr(z) - 1)

@@ -1,4 +1,4 @@
-"""How weights start and how learning rates scale with width: the prior and the inductive bias."""
+"""Initial scales and learning rates as functions of width: the prior and the inductive bias."""
 
 from tacit.scaling.parametrization.base import Parametrization
 from tacit.scaling.parametrization.maximal_update import MaximalUpdate

@@ -1,4 +1,4 @@
-"""What every parametrization is: an initial standard deviation and a learning-rate factor."""
+"""Base class of parametrizations: an initial standard deviation and a learning-rate factor."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tacit.scaling.parametrization.roles import Fans, Kind, Role, ScaledParamete
 
 
 class Parametrization(ABC):
-    """How a parameter starts and how its learning rate scales.
+    """Initial scale and learning-rate factor of every parameter.
 
-    Both are functions of the parameter's role and fans. A forward multiplier is never needed: by
-    Lemma J.1 of Tensor Programs V a multiplier c is the same as an initialization times c and a
-    learning rate times c^2 under SGD, c under Adam.
+    Both are functions of the parameter's role and fans. Forward multipliers are not needed: by
+    Lemma J.1 of Tensor Programs V a multiplier c is equivalent to scaling the initialization by c
+    and the learning rate by c^2 under SGD, by c under Adam.
     """
 
     roles: Mapping[str, Role]
-    """Roles named by hand: names or globs of layers or parameters -> role."""
+    """Roles set explicitly: name or glob of a layer or parameter -> role."""
 
     @abstractmethod
     def std(self, parameter: ScaledParameter) -> float:
@@ -29,14 +29,14 @@ class Parametrization(ABC):
 
     @abstractmethod
     def learning_rate(self, parameter: ScaledParameter, optimizer: str) -> float:
-        """Return the factor by which the learning rate of a parameter is multiplied."""
+        """Return the factor of a parameter's learning rate."""
 
     def parameters_of(self, module: nn.Module) -> dict[str, ScaledParameter]:
         """Return role and fans of every parameter of a module, by name."""
         fans = fans_of(module)
-        return self._named_by_hand(fans, roles_by_position(fans))
+        return self._with_explicit_roles(fans, roles_by_position(fans))
 
-    def _named_by_hand(
+    def _with_explicit_roles(
         self, fans: Mapping[str, Fans], roles: Mapping[str, Role], base: Mapping[str, Fans] = {}
     ) -> dict[str, ScaledParameter]:
         named = dict(roles)
@@ -47,7 +47,7 @@ class Parametrization(ABC):
                 raise ValueError(f"roles[{pattern!r}]: expected {expected}; received {role!r}.")
             if not found:
                 listed = ", ".join(fans)
-                raise ValueError(f"roles: no parameter matches {pattern!r}. There are: {listed}.")
+                raise ValueError(f"roles: no parameter matches {pattern!r}. Parameters: {listed}.")
             for name in found:
                 if fans[name].kind in ("weight", "embedding", "bare") or len(found) == 1:
                     named[name] = role
@@ -57,10 +57,10 @@ class Parametrization(ABC):
 
 
 def roles_by_position(fans: Mapping[str, Fans]) -> dict[str, Role]:
-    """Return roles from the order of the parameters in the module.
+    """Return roles inferred from the order of the parameters in the module.
 
-    The first weight is an input weight unless an embedding comes before it, the last one an output
-    weight, with a bias that doesn't grow; those between are hidden. Biases, gains and bare
+    The first weight is an input weight unless the module has embeddings; the last is an output
+    weight, whose bias does not grow with width; the others are hidden. Biases, gains and bare
     parameters are vectors.
     """
     weights = [name for name, f in fans.items() if f.kind == "weight"]

@@ -16,7 +16,7 @@ from tacit.scaling.parametrization.roles import Fans, Role, ScaledParameter, fan
 
 @dataclass(frozen=True)
 class MaximalUpdate(Parametrization):
-    """muP: features move by the same amount at every width, so the best learning rate transfers.
+    """muP: features change by the same amount at every width, so the best learning rate transfers.
 
     Without a base, Table 3 of Tensor Programs V:
 
@@ -28,15 +28,15 @@ class MaximalUpdate(Parametrization):
     | vector | 1 | fan_out | 1 |
     | scalar | 1 | 1 | 1 |
 
-    With a base, the same relative to it: a fan is replaced by its ratio to the base's, and the
-    variance is that of the standard parametrization at the base's width times the table's growth
-    since. At the base's width everything is as in `Standard`, to the last bit. Hidden weights whose
-    sides grow differently have the SGD factor of their ratio, fan_out/fan_in.
+    With a base, the table holds relative to it: each fan is replaced by its ratio to that of the
+    base, and the variance is that of the standard parametrization at the base width, scaled as in
+    the table. At the base width muP equals `Standard`, to the last bit. Hidden weights whose fans
+    grow at different rates have the SGD factor fan_out/fan_in.
 
     Args:
-        base: A narrower copy of the same network, or None. Roles are then found by comparing
-            shapes; without one by position.
-        roles: Roles named by hand: names or globs of layers or parameters -> role.
+        base: A narrower copy of the same network, or None. With a base, roles are inferred by
+            comparing shapes; without one, by position.
+        roles: Roles set explicitly: name or glob of a layer or parameter -> role.
     """
 
     base: nn.Module | None = None
@@ -66,7 +66,7 @@ class MaximalUpdate(Parametrization):
                 return 1.0
 
     def parameters_of(self, module: nn.Module) -> dict[str, ScaledParameter]:
-        _warn_of_tied_embeddings(module)
+        _warn_about_tied_embeddings(module)
         if self.base is None:
             return super().parameters_of(module)
         if not isinstance(self.base, nn.Module):
@@ -82,7 +82,7 @@ class MaximalUpdate(Parametrization):
                 f"the two has: {', '.join(odd)}."
             )
         roles = {name: _role_by_growth(fans[name], base[name]) for name in fans}
-        return self._named_by_hand(fans, roles, base)
+        return self._with_explicit_roles(fans, roles, base)
 
 
 def _role_by_growth(fans: Fans, base: Fans) -> Role:
@@ -100,8 +100,8 @@ def _role_by_growth(fans: Fans, base: Fans) -> Role:
             return "scalar"
 
 
-def _warn_of_tied_embeddings(module: nn.Module) -> None:
-    """Tell that an embedding which is also the output layer can't have both of its roles."""
+def _warn_about_tied_embeddings(module: nn.Module) -> None:
+    """Warn if an output layer shares its weight with an embedding: it can have only one role."""
     layers = [*module.named_modules()]
     embeddings = {id(p.weight): name for name, p in layers if isinstance(p, nn.Embedding)}
     for name, layer in layers:

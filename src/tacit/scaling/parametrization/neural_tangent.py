@@ -12,16 +12,16 @@ from tacit.scaling.parametrization.roles import Role, ScaledParameter
 
 @dataclass(frozen=True)
 class NeuralTangent(Parametrization):
-    """NTP: weights are fan_in^-1/2 times parameters that start with variance 1.
+    """NTP: weights are fan_in^-1/2 times parameters with initial variance 1.
 
-    The forward multiplier fan_in^-1/2 is taken into initialization and learning rate (Lemma J.1 of
-    Tensor Programs V): the standard deviation is fan_in^-1/2, the learning rate is divided by
-    fan_in under SGD and by its root under Adam. So outputs keep their scale at every width, and
-    training is that of the network with the multiplier. In the limit of infinite width features
-    don't move. Vectors have no multiplier.
+    The forward multiplier fan_in^-1/2 is absorbed into initialization and learning rate (Lemma J.1
+    of Tensor Programs V): the standard deviation is fan_in^-1/2, and the learning rate is divided
+    by fan_in under SGD and by its square root under Adam. Outputs then have the same scale at every
+    width, and training is that of the network with the multiplier. In the infinite-width limit
+    features don't change. Vectors have no multiplier.
 
     Args:
-        roles: Roles named by hand; they show in `describe` but change nothing here.
+        roles: Roles set explicitly; shown by `describe`, without effect on the scaling.
     """
 
     roles: Mapping[str, Role] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a parameter is to its network: its kind, its fan-in and fan-out, and its role."""
+"""Kind, fan-in, fan-out and role of a parameter."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tacit._support.names import join
 from tacit._support.private_torch import ConvTranspose, NormBase
 
 Kind: TypeAlias = Literal["weight", "embedding", "bias", "gain", "bare"]
-"""weight: multiplies its input. gain: of a norm layer, or its bias. bare: belongs to no layer."""
+"""weight: multiplies its input. gain: weight or bias of a norm layer. bare: outside of layers."""
 
 Role: TypeAlias = Literal["input", "hidden", "output", "vector", "scalar"]
-"""Which of its dimensions grow with width: fan-out (input), both (hidden), fan-in (output), its
-only one (vector), none (scalar)."""
+"""Which dimensions grow with width: fan-out (input), both (hidden), fan-in (output), the only one
+(vector), none (scalar)."""
 
 GATES = {"LSTM": 4, "GRU": 3}
 
@@ -28,12 +28,12 @@ class Fans:
     """Kind, fan-in and fan-out of a parameter.
 
     Args:
-        kind: What it is in its layer.
-        fan_in: For a weight the number of its inputs that are summed, in * prod(kernel) / groups.
-            For an embedding 1: one row is looked up. For a bias that of its weight, as in PyTorch's
-            initialization. For others their number of features.
-        fan_out: The number of features that it makes: rows, without the gates of a recurrent layer
-            and the three parts of attention's packed projection, which are separate maps.
+        kind: Kind of the parameter within its layer.
+        fan_in: For a weight, the number of inputs summed, in * prod(kernel) / groups. For an
+            embedding, 1: one row is looked up. For a bias, that of its weight, as in PyTorch's
+            initialization. For other kinds, the number of features.
+        fan_out: Number of output features. The gates of a recurrent layer and the three parts of
+            attention's packed projection are separate maps, and are not counted together.
     """
 
     kind: Kind
@@ -48,7 +48,7 @@ class Fans:
 
 @dataclass(frozen=True)
 class ScaledParameter:
-    """A parameter with its role, and its fans in a narrower copy of the network if there is one."""
+    """A parameter with its role, its fans, and its fans in the base network if there is one."""
 
     name: str
     role: Role
@@ -57,7 +57,7 @@ class ScaledParameter:
 
 
 def fans_of(module: nn.Module) -> dict[str, Fans]:
-    """Return kind and fans of every parameter, by name; a tied one under its first name.
+    """Return kind and fans of every parameter by name; tied parameters appear under the first.
 
     Examples:
         >>> from torch import nn
@@ -102,7 +102,7 @@ def _weight_fans(layer: nn.Module, tensor: str, shape: torch.Size) -> Fans:
     if isinstance(layer, ConvTranspose):
         groups = layer.groups
         return Fans("weight", shape[0] // groups * kernel, shape[1] * groups)
-    if type(layer).__name__ == "Conv1D":  # Hugging Face's linear layer with a transposed weight
+    if type(layer).__name__ == "Conv1D":  # Hugging Face's linear layer, whose weight is transposed
         return Fans("weight", shape[0], shape[1])
     return Fans("weight", shape[1] * kernel, shape[0] // _parts(layer, tensor))
 

@@ -1,4 +1,4 @@
-"""The standard parametrization: what PyTorch does, up to constants."""
+"""The standard parametrization: PyTorch's own, up to constants."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tacit.scaling.parametrization.roles import Role, ScaledParameter
 
 @dataclass(frozen=True)
 class Standard(Parametrization):
-    """SP: variance 1/fan_in, the same learning rate for all.
+    """SP: variance 1/fan_in, the same learning rate for all parameters.
 
-    The best learning rate falls with width, and the features of a wide network hardly move.
+    The best learning rate decreases with width, and the features of a wide network hardly change.
 
     Args:
-        roles: Roles named by hand; they show in `describe` but change nothing here.
+        roles: Roles set explicitly; shown by `describe`, without effect on the scaling.
     """
 
     roles: Mapping[str, Role] = field(default_factory=dict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import partial
 from inspect import signature
 from itertools import product
@@ -88,12 +88,28 @@ class Cell:
     samples: int = 32
 
     def __post_init__(self) -> None:
+        problem, _ = problem_of(self), method_of(self)  # raise if a name is unknown
+        self._check_settings()
+        if self.width is not None and "width" not in signature(problem.make_net).parameters:
+            object.__setattr__(self, "width", None)  # the network takes no width
+        if self.lr is None:
+            if self.parametrization not in problem.lr:
+                raise ValueError(
+                    f"lr: {self.data} has no default for {self.parametrization}, only for "
+                    f"{', '.join(problem.lr)}; pass lr."
+                )
+            object.__setattr__(self, "lr", problem.lr[self.parametrization])
+
+    def _check_settings(self) -> None:
+        """Check everything that can be checked without importing what the names stand for."""
+        for name in ("data", "method"):
+            if not isinstance(getattr(self, name), str):
+                raise TypeError(f"{name}: expected a name, received {getattr(self, name)!r}.")
         if self.parametrization not in PARAMETRIZATIONS:
             raise ValueError(
                 f"parametrization: expected one of {', '.join(PARAMETRIZATIONS)}; received "
                 f"{self.parametrization!r}."
             )
-        problem_of(self), method_of(self)  # raise if a name is unknown
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
             raise ValueError(f"seed: expected an integer of at least 0, received {self.seed!r}.")
         for name in ("epochs", "batch_size", "samples"):
@@ -101,20 +117,8 @@ class Cell:
         for name in ("width", "train_size", "validation_size", "test_size", "corrupted_size"):
             if getattr(self, name) is not None:
                 checks.positive_integer(name, getattr(self, name))
-        if (
-            self.width is not None
-            and "width" not in signature(problem_of(self).make_net).parameters
-        ):
-            object.__setattr__(self, "width", None)  # the network takes no width
-        if self.lr is None:
-            rates = problem_of(self).lr
-            if self.parametrization not in rates:
-                raise ValueError(
-                    f"lr: {self.data} has no default for {self.parametrization}, only for "
-                    f"{', '.join(rates)}; pass lr."
-                )
-            object.__setattr__(self, "lr", rates[self.parametrization])
-        checks.positive_number("lr", self.lr)
+        if self.lr is not None:
+            checks.positive_number("lr", self.lr)
 
     @property
     def name(self) -> str:
@@ -132,26 +136,34 @@ class Cell:
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Cell:
-        """Return the cell with the given fields, for instance from a file.
+        """Return the cell with the given fields from a file.
+
+        Nothing is imported because the file names it as `module:name`.
 
         Raises:
-            ValueError: If a field is unknown.
+            ValueError: If a field is unknown, missing or impossible.
         """
-        if unknown := sorted(given.keys() - {field.name for field in fields(cls)}):
+        defaults = {field.name: field.default for field in fields(cls)}
+        if unknown := sorted(given.keys() - defaults.keys()):
             raise ValueError(f"unknown settings: {', '.join(unknown)}.")
-        return cls(**given)
+        values = {**defaults, **given}
+        if missing := [name for name, value in values.items() if value is MISSING]:
+            raise ValueError(f"missing settings: {', '.join(missing)}.")
+        cell = object.__new__(cls)
+        for name, value in values.items():
+            object.__setattr__(cell, name, value)
+        cell._check_settings()
+        return cell
 
 
 def check_comparable(cells: Iterable[Cell]) -> None:
     """Raise ValueError unless cells of the same problem differ in method and seed only."""
     known: dict[tuple[str, str], Cell] = {}
+    shared = [f.name for f in fields(Cell) if f.name not in ("method", "seed")]
     for cell in cells:
-        plain = replace(cell, method="standard", seed=0)
-        first = known.setdefault((cell.data, cell.parametrization), plain)
-        if plain != first:
-            names = [
-                f.name for f in fields(Cell) if getattr(plain, f.name) != getattr(first, f.name)
-            ]
+        first = known.setdefault((cell.data, cell.parametrization), cell)
+        names = [name for name in shared if getattr(cell, name) != getattr(first, name)]
+        if names:
             raise ValueError(
                 f"{cell.name} has other settings than the results it would be compared with "
                 f"({', '.join(names)}); choose another folder."

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tacit.studies.bench.grid import Cell, check_comparable, describe, method_of
 
+PARTS = "cell", "test", "corrupted", "foreign", "averaging", "cost"
 FAILED = ".failed.txt"  # suffix of the file that holds the traceback of a failed cell
 
 
@@ -47,8 +49,15 @@ def read_result(path: Path) -> dict[str, Any]:
     """
     try:
         result: dict[str, Any] = json.loads(path.read_text())
-        return {**result, "cell": Cell.read(result["cell"])}
-    except (ValueError, KeyError, TypeError) as error:
+        for name in PARTS:
+            if not isinstance(result[name], Mapping):
+                raise ValueError(f"expected {name!r} to hold an object")
+            if name == "cell":
+                result[name] = Cell.read(result[name])
+        return result
+    except KeyError as error:
+        raise ValueError(f"{path} is not a result of tacit bench: {error} is missing.") from error
+    except (ValueError, TypeError) as error:
         reason = str(error).removesuffix(".")
         raise ValueError(f"{path} is not a result of tacit bench: {reason}.") from error
 

@@ -1,6 +1,6 @@
-"""Figures: each function returns one, and writes it where a path is given.
+"""Plots: each function returns a figure and writes it to a file if a path is given.
 
-They need matplotlib: `pip install 'tacit-torch[plots]'`.
+Requires matplotlib: `pip install 'tacit-torch[plots]'`.
 """
 
 from tacit.studies.plots.comparison import plot_comparison, plot_cost, plot_heat

@@ -1,4 +1,4 @@
-"""Methods side by side."""
+"""Plots that compare methods."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Point = tuple[float, float]  # a mean and its standard error, which may be NaN
 def plot_comparison(
     panels: Mapping[str, Mapping[str, Point]], path: str | Path | None = None, title: str = ""
 ) -> Any:
-    """Draw a mean with its standard error for each method: a panel per quantity.
+    """Plot the mean and standard error of each method, one panel per quantity.
 
     Args:
-        panels: Titles -> methods -> mean and standard error. Methods are the same in all.
+        panels: Panel title -> method -> mean and standard error, the same methods in all panels.
         path: File to write, if any.
         title: Title of the figure.
     """
@@ -44,10 +44,12 @@ def plot_comparison(
 def plot_heat(
     table: Mapping[str, Mapping[str, float]], path: str | Path | None = None, title: str = ""
 ) -> Any:
-    """Draw a table of numbers as colours, dark where they are large; a column's range is its own.
+    """Plot a table as a heat map: darker is larger, with a separate colour range per column.
+
+    Numbers that are not finite do not affect the range.
 
     Args:
-        table: Methods -> columns -> numbers. Columns are the same for all.
+        table: Method -> column -> number, the same columns for all methods.
         path: File to write, if any.
         title: Title of the figure.
     """
@@ -77,10 +79,10 @@ def plot_heat(
 def plot_cost(
     panels: Mapping[str, Mapping[str, Point]], path: str | Path | None = None, title: str = ""
 ) -> Any:
-    """Draw quality against cost: a panel per title, a point per method.
+    """Plot quality against cost, one point per method.
 
     Args:
-        panels: Titles (what the height is) -> methods -> cost relative to a plain network, quality.
+        panels: Quality measure -> method -> cost relative to a plain network, and quality.
         path: File to write, if any.
         title: Title of the figure.
     """
@@ -93,7 +95,7 @@ def plot_cost(
         for method, (cost, quality) in points.items():
             label = method.replace("_", " ")
             axis.plot(cost, quality, "o", color=colour(methods, method), label=label)
-        axis.set(xscale="log", xlabel="training time / that of a plain network", ylabel=name)
+        axis.set(xscale="log", xlabel="training time relative to a plain network", ylabel=name)
         axis.xaxis.set_major_formatter("{x:g}")
         axis.xaxis.set_minor_formatter("{x:g}")
         axis.tick_params(axis="x", which="minor", labelsize="x-small")
@@ -104,18 +106,18 @@ def plot_cost(
 
 
 def colour(methods: Sequence[str], method: str) -> Any:
-    """Return the colour of a method among others, the same in all figures of them."""
+    """Return the colour of a method, the same in all figures of the same methods."""
     from matplotlib import colormaps
 
     return colormaps["tab20"](methods.index(method) % 20)
 
 
 def _shade(table: Mapping[str, Mapping[str, float]], method: str, column: str) -> float:
-    """Return where a number lies in its column's range, from 0 to 1."""
+    """Return the position of a number in the range of its column, from 0 to 1."""
     numbers = [row[column] for row in table.values() if math.isfinite(row[column])]
     low, high = min(numbers, default=0.0), max(numbers, default=0.0)
-    place = (table[method][column] - low) / (high - low) if high > low else 0.0
-    return place if math.isfinite(place) else 1.0
+    position = (table[method][column] - low) / (high - low) if high > low else 0.0
+    return position if math.isfinite(position) else 1.0
 
 
 def _short(number: float) -> str:

@@ -1,4 +1,4 @@
-"""What happened while training, and what a parametrization does."""
+"""Plots of feature changes and learning rates across widths."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from tacit._support.figures import saved
 def plot_coordinates(
     changes: Sequence[dict[str, Any]], path: str | Path | None = None, title: str = ""
 ) -> Any:
-    """Draw how far features move against width: a column per layer, mean above, deviation below.
+    """Plot the change of the features against width, one column of panels per layer.
+
+    The upper row shows the mean over draws of the weights, the lower row, if any, the standard
+    deviation.
 
     Args:
         changes: Rows of a coordinate check: layer, width, seed, step, mean, std, start. A None
-            stands for a run that diverged; its point is left out.
+            marks a diverged run; its point is omitted.
         path: File to write, if any.
         title: Title of the figure.
     """
@@ -35,13 +38,13 @@ def plot_coordinates(
             for step in steps:
                 shade = 0.25 + 0.75 * step / steps[-1]
                 at = [row for row in rows if row["step"] == step]
-                _line(axis, at, quantity, color="black", alpha=shade, label=f"after {step}")
+                _line(axis, at, quantity, color="black", alpha=shade, label=f"step {step}")
             if quantity == "mean":
-                _line(axis, rows, "start", color="tab:blue", label="at the start")
+                _line(axis, rows, "start", color="tab:blue", label="initial size")
             axis.set(xscale="log", yscale="log", title=f"layer {layer}" if i == 0 else "")
             axis.set_xticks(widths, labels=map(str, widths))
             axis.minorticks_off()
-        axes[i][0].set_ylabel(f"change of the features' {quantity}")
+        axes[i][0].set_ylabel(f"change in feature {quantity}")
     for axis in axes[-1]:
         axis.set_xlabel("width")
     axes[0][-1].legend(fontsize="x-small")
@@ -52,11 +55,14 @@ def plot_coordinates(
 def plot_learning_rates(
     panels: Mapping[str, dict[str, Any]], path: str | Path | None = None
 ) -> Any:
-    """Draw the loss against the learning rate: a panel per title, a line per width.
+    """Plot the loss against the learning rate, one line per width.
+
+    A star marks the best learning rate of each width, the dotted line the transferred one.
 
     Args:
-        panels: Titles -> learning-rate transfers as plain data, with `trials` (width, lr, loss) and
-            the transferred rate `lr`. A None stands for a run that diverged; its point is left out.
+        panels: Panel title -> plain data with `trials` (rows of width, lr and loss) and the
+            transferred rate `lr`, as from `LearningRateTransfer.to_dict`. A loss of None marks a
+            diverged run; its point is omitted.
         path: File to write, if any.
     """
     from matplotlib import colormaps
@@ -89,10 +95,10 @@ def _line(axis: Any, rows: Sequence[dict[str, Any]], quantity: str, **style: Any
 def _means(
     rows: Sequence[dict[str, Any]], over: str, quantity: str
 ) -> tuple[list[float], list[float]]:
-    """Return the values of `over` and the mean of a quantity at each; NaN where one is None."""
-    places = sorted({row[over] for row in rows})
+    """Return the values of `over` and the mean of a quantity at each, NaN if one is None."""
+    positions = sorted({row[over] for row in rows})
     means = []
-    for place in places:
-        values = [row[quantity] for row in rows if row[over] == place]
+    for position in positions:
+        values = [row[quantity] for row in rows if row[over] == position]
         means.append(math.nan if None in values else statistics.fmean(values))
-    return places, means
+    return positions, means

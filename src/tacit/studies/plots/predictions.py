@@ -1,4 +1,4 @@
-"""Pictures of predictions."""
+"""Plots of predictions."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ def plot_reliability(
     *,
     bins: int = 10,
 ) -> Any:
-    """Draw accuracy against confidence, a panel per method; on the diagonal they agree.
+    """Plot accuracy against confidence, one panel per method.
+
+    On the diagonal, predictions are calibrated. Darker bars contain more predictions.
 
     Args:
-        predictions: By the method's name, or a single one.
-        labels: What the examples are.
+        predictions: Predictions by name of the method, or a single prediction.
+        labels: True classes (B,).
         path: File to write, if any.
-        bins: Number of bars.
+        bins: Number of confidence bins.
     """
     predictions = _named(predictions, labels)
     figure, axes = _panels(len(predictions))
@@ -50,25 +52,28 @@ def plot_confidence(
     labels: Tensor,
     path: str | Path | None = None,
 ) -> Any:
-    """Draw how confident right and wrong predictions were, a panel per method.
+    """Plot histograms of the confidence of correct and of wrong predictions, one panel per method.
 
     Args:
-        predictions: By the method's name, or a single one.
-        labels: What the examples are.
+        predictions: Predictions by name of the method, or a single prediction.
+        labels: True classes (B,).
         path: File to write, if any.
     """
     predictions = _named(predictions, labels)
     figure, axes = _panels(len(predictions))
     for axis, (name, prediction) in zip(axes, predictions.items(), strict=True):
-        right = prediction.label == labels
-        for mask, color, label in ((right, "tab:green", "right"), (~right, "tab:red", "wrong")):
+        correct = prediction.label == labels
+        for mask, color, label in (
+            (correct, "tab:green", "correct"),
+            (~correct, "tab:red", "wrong"),
+        ):
             values = prediction.confidence[mask].tolist()
             weights = [100 / max(1, len(values))] * len(values)
             axis.hist(values, bins=20, range=(0, 1), weights=weights, color=color, alpha=0.6,
                       label=f"{label} ({len(values)})")  # fmt: skip
         axis.set(title=name, xlabel="confidence")
         axis.legend(fontsize="small")
-    axes[0].set_ylabel("share in %")
+    axes[0].set_ylabel("share, %")
     return saved(figure, path)
 
 
@@ -77,11 +82,11 @@ def plot_rejection(
     labels: Tensor,
     path: str | Path | None = None,
 ) -> Any:
-    """Draw the accuracy on what is left when the least confident predictions are rejected.
+    """Plot the accuracy of the remaining predictions as the least confident ones are rejected.
 
     Args:
-        predictions: By the method's name, or a single one.
-        labels: What the examples are.
+        predictions: Predictions by name of the method, or a single prediction.
+        labels: True classes (B,).
         path: File to write, if any.
     """
     predictions = _named(predictions, labels)
@@ -91,7 +96,7 @@ def plot_rejection(
         rejected = 100 * (1 - torch.arange(1, len(accuracy) + 1) / len(accuracy))
         shown = slice(max(1, len(accuracy) // 10), None)
         axes[0].plot(rejected[shown].tolist(), accuracy[shown].tolist(), label=name)
-    axes[0].set(xlabel="rejected, % (the least confident first)", ylabel="accuracy on the rest")
+    axes[0].set(xlabel="rejected, % (least confident first)", ylabel="accuracy of the rest")
     axes[0].legend(fontsize="small")
     return saved(figure, path)
 
@@ -99,10 +104,10 @@ def plot_rejection(
 def plot_entropy(
     predictions: Mapping[str, Mapping[str, ClassPredictive]], path: str | Path | None = None
 ) -> Any:
-    """Draw the entropy of predictions for several kinds of inputs, a panel per method.
+    """Plot histograms of the entropy of predictions by kind of input, one panel per method.
 
     Args:
-        predictions: By the method's name, then by the kind of input.
+        predictions: Predictions by name of the method, then by kind of input.
         path: File to write, if any.
     """
     figure, axes = _panels(len(predictions))
@@ -131,13 +136,13 @@ def plot_images(
     count: int = 8,
     path: str | Path | None = None,
 ) -> Any:
-    """Draw the images with the most certain and with the least certain predictions.
+    """Show the images with the most and with the least certain predictions.
 
     Args:
-        pictures: Grey images (B, H, W), or images (B, C, H, W).
-        prediction: Predictions for them.
-        labels: What they are.
-        count: How many of each.
+        pictures: Images (B, C, H, W), or greyscale images (B, H, W).
+        prediction: Predictions for the images.
+        labels: True classes (B,).
+        count: Number of images per row.
         path: File to write, if any.
     """
     from matplotlib.figure import Figure
@@ -170,14 +175,14 @@ def plot_fan(
     y: Tensor,
     path: str | Path | None = None,
 ) -> Any:
-    """Draw functions of one input with their central 90 % interval and the data.
+    """Plot sampled functions of one input with the predictive mean, 90 % interval and the data.
 
     Args:
-        grid: Inputs, (B,).
-        prediction: Predictions for them, (B,).
-        functions: A few functions at these inputs, (M, B).
-        x: Inputs of the data, (N,).
-        y: Targets of the data, (N,).
+        grid: Inputs of the predictions (B,).
+        prediction: Predictions on the grid (B,).
+        functions: A few sampled functions on the grid (M, B).
+        x: Inputs of the data (N,).
+        y: Targets of the data (N,).
         path: File to write, if any.
     """
     figure, axes = _panels(1)
@@ -195,12 +200,16 @@ def plot_fan(
 def _named(
     predictions: Mapping[str, ClassPredictive] | ClassPredictive, labels: Tensor
 ) -> Mapping[str, ClassPredictive]:
-    """Return predictions by name, if they are predicted classes, one for each label."""
+    """Return predictions by name.
+
+    Raises:
+        ValueError: If one is not a prediction of classes, or not of as many examples as labels.
+    """
     named = {"": predictions} if isinstance(predictions, ClassPredictive) else predictions
     for name, prediction in named.items():
         if not isinstance(prediction, ClassPredictive) or len(prediction) != len(labels):
             raise ValueError(
-                f"plot: expected predicted classes for {len(labels)} examples"
+                f"plot: expected class predictions for {len(labels)} examples"
                 f"{f' from {name}' if name else ''}, received {prediction!r}."
             )
     return named

@@ -1,4 +1,4 @@
-"""One self-contained HTML page: text, tables and pictures, no network needed to read it."""
+"""Reports as one self-contained HTML page, or as Markdown."""
 
 from tacit.studies.report.page import Page
 

@@ -1,4 +1,7 @@
-"""A page that is one file: styles inside, pictures inside, readable on a phone and in the dark."""
+"""A page of text, tables and figures, as one self-contained HTML file or as Markdown.
+
+The HTML embeds styles and pictures, and adapts to narrow screens and dark mode.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ pre { overflow-x: auto; padding: .8rem; border: 1px solid var(--line); border-ra
 
 
 class Page:
-    """Collects the parts of a page in order; it can be written as HTML and as Markdown.
+    """Collects the parts of a page in order and writes them as HTML or Markdown.
 
     Args:
         title: Title of the page.
@@ -41,34 +44,35 @@ class Page:
         self._parts: list[_Part] = []
 
     def heading(self, text: str) -> None:
-        """Begin a section."""
+        """Start a section."""
         self._parts.append(_Heading(text))
 
     def text(self, text: str, *, soft: bool = False) -> None:
-        """Add a paragraph."""
+        """Add a paragraph; `soft` sets it in smaller grey type."""
         self._parts.append(_Text(text, soft))
 
     def code(self, text: str) -> None:
-        """Add code or commands."""
+        """Add a block of code or commands."""
         self._parts.append(_Code(text))
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Add a table; the first column holds names, the others numbers."""
+        """Add a table; the first column is left-aligned, the others are right-aligned."""
         self._parts.append(_Table(header, rows))
 
     def figure(self, figure: Any, caption: str) -> None:
-        """Add a matplotlib figure; the caption is also what a screen reader says."""
+        """Add a matplotlib figure; the caption is also its alternative text."""
         stream = io.BytesIO()
         figure.savefig(stream, format="png", dpi=144)
         self.picture(stream.getvalue(), caption)
 
     def picture(self, png: bytes, caption: str, file: str | None = None) -> None:
-        """Add a picture that is there already, as PNG.
+        """Add a picture in PNG format.
 
         Args:
-            png: What is in its file.
-            caption: What it shows.
-            file: Where it lies, as seen from the page; so Markdown needs no file of its own.
+            png: Content of the PNG file.
+            caption: Caption, also the alternative text.
+            file: Path of an existing file relative to the page, for Markdown to link to; by default
+                `write` creates one.
         """
         self._parts.append(_Figure(png, caption, file))
 
@@ -86,9 +90,10 @@ class Page:
         )
 
     def write(self, path: str | Path) -> Path:
-        """Write the page to a file: as HTML, pictures inside, or, if it ends in .md, as Markdown.
+        """Write the page to a file and return its path: Markdown if it ends in .md, else HTML.
 
-        The pictures of a Markdown file lie beside it, NAME-1.png and so on, if they have no files.
+        HTML embeds the pictures. Markdown links to their files; pictures without one are written
+        beside the page as NAME-1.png, NAME-2.png, ...
         """
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Do features move by the same amount at every width? The test of a parametrization."""
+"""Coordinate check: do features move by the same amount at every width?"""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ Features = dict[str, tuple[Tensor, Tensor]]  # layer -> mean and standard deviat
 
 @dataclass(frozen=True)
 class Change:
-    """How far the features of a layer have moved since the start, root mean squares.
+    """Root-mean-square change of the features of a layer since initialization.
 
     Args:
         layer: Name of the layer whose outputs are the features.
         width: Width of the network.
         seed: Seed of its initialization.
-        step: Number of training steps.
-        mean: Change of the features' mean over draws of the weights.
-        std: Change of their standard deviation; 0 for a plain network.
-        start: Size of the features' mean at the start.
+        step: Number of training steps taken.
+        mean: Change of the mean of the features over draws of the weights.
+        std: Change of their standard deviation over draws; 0 for a plain network.
+        start: Root mean square of the mean features at initialization.
     """
 
     layer: str
@@ -50,11 +50,11 @@ class Change:
 
 @dataclass(frozen=True)
 class CoordinateCheck:
-    """What `coordinate_check` found.
+    """Result of `coordinate_check`.
 
     Args:
-        changes: The changes of all layers, widths, seeds and steps.
-        tolerance: The largest slope that counts as none.
+        changes: Changes for all layers, widths, seeds and steps.
+        tolerance: Largest absolute slope that passes.
     """
 
     changes: tuple[Change, ...]
@@ -62,18 +62,21 @@ class CoordinateCheck:
 
     @property
     def layers(self) -> list[str]:
-        """The layers, in the order of the network."""
+        """Names of the layers, in the order of the network."""
         return list(dict.fromkeys(change.layer for change in self.changes))
 
     def slope(self, layer: str, of: str = "mean") -> float:
         """Return the power of the width with which a layer's change grows, at the last step.
 
-        The slope of the least-squares line through log change against log width, over all seeds.
-        Not a number if training diverged, or if the layer's features did not change at all.
+        This is the slope of the least-squares line of log change against log width over all seeds;
+        NaN if training diverged or the features did not change at all.
 
         Args:
             layer: Name of the layer.
             of: "mean" or "std".
+
+        Raises:
+            ValueError: If the layer or the quantity is unknown.
         """
         if layer not in self.layers or of not in ("mean", "std"):
             expected = f"one of {', '.join(self.layers)} and mean or std"
@@ -91,10 +94,10 @@ class CoordinateCheck:
 
     @property
     def holds(self) -> bool:
-        """Whether the mean features of every layer move, and alike at every width.
+        """Whether the mean features of every layer move, and equally at every width.
 
-        Only the mean counts. How the standard deviation moves is for the reader to judge: where the
-        rank grows with the width it moves less in wide networks.
+        The standard deviation is reported but not tested: it moves less in wide networks if the
+        rank grows with the width.
         """
         return all(abs(self.slope(layer)) <= self.tolerance for layer in self.layers)
 
@@ -102,7 +105,7 @@ class CoordinateCheck:
         if any(not math.isfinite(change.mean) for change in self.changes):
             return "training diverged: try a smaller learning rate"
         verdict = "move" if self.holds else "do not move"
-        lines = [f"mean features {verdict} alike at every width (tolerance {self.tolerance:g})"]
+        lines = [f"mean features {verdict} equally at every width (tolerance {self.tolerance:g})"]
         width = max(map(len, self.layers))
         for layer in self.layers:
             lines.append(f"  {layer:{width}}  mean {_power(self.slope(layer))}")
@@ -111,7 +114,7 @@ class CoordinateCheck:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain data for JSON; None where a run diverged."""
+        """Return the result as plain data for JSON; None for numbers that are not finite."""
         slopes = {
             layer: {of: checks.finite_or_none(self.slope(layer, of)) for of in ("mean", "std")}
             for layer in self.layers
@@ -124,10 +127,12 @@ class CoordinateCheck:
         }
 
     def plot(self, path: str | Path, title: str = "") -> None:
-        """Draw the changes against width, a panel per layer and a line per step; needs matplotlib.
+        """Plot the changes against width, one panel per layer and one line per step.
+
+        Requires matplotlib.
 
         Args:
-            path: File to write; its ending says the format.
+            path: File to write; its suffix determines the format.
             title: Title of the figure.
         """
         plot_coordinates(self._rows(), path, title)
@@ -154,26 +159,27 @@ def coordinate_check(
     tolerance: float = 0.25,
     progress: bool = True,
 ) -> CoordinateCheck:
-    """Train a network for a few steps at several widths and see how far its features move.
+    """Train a network for a few steps at several widths and measure how far its features move.
 
-    Under the maximal update parametrization the change doesn't depend on the width; under the
-    standard one it grows or vanishes.
+    Under the maximal update parametrization the change does not depend on the width; under the
+    standard parametrization it grows or vanishes.
 
     Args:
-        make_net: Makes the network of a given width, plain or variational, initialized. The global
+        make_net: Function from a width to an initialized network, plain or variational. The global
             random seed is set before each call.
-        widths: Two widths at least.
+        widths: At least two different widths.
         data: One batch: inputs and targets.
-        parametrization: Learning rates of a plain network; a variational model has its own.
-        loss: Of outputs and targets; if left out, cross-entropy for integer targets, squared error
-            for others.
+        parametrization: Parametrization that sets the learning rates of a plain network; a
+            variational model has its own.
+        loss: Function of outputs and targets; by default cross-entropy for integer targets and
+            squared error otherwise.
         lr: Learning rate, before the parametrization's factors.
-        optimizer: The name of the optimizer: "sgd", "adam", "adamw" and others.
+        optimizer: Name of the optimizer: "sgd", "adam", "adamw", ...
         steps: Number of training steps.
-        seeds: Number of networks for each width.
-        samples: Draws over which mean and standard deviation of the features are taken, the same
-            noise before and after.
-        tolerance: The largest slope of log change against log width that counts as none.
+        seeds: Number of networks per width.
+        samples: Number of draws of the weights for mean and standard deviation of the features; the
+            noise is the same before and after training.
+        tolerance: Largest absolute slope of log change against log width that passes.
         progress: Whether to show a progress bar.
 
     Examples:
@@ -241,9 +247,9 @@ def _rms(tensor: Tensor) -> float:
 
 @torch.no_grad()
 def _features(net: nn.Module, x: Tensor, samples: int) -> Features:
-    """Return mean and standard deviation over draws of the outputs of layers with weights."""
+    """Return mean and standard deviation over draws of the outputs of each layer with weights."""
     module = net.module if isinstance(net, Variational) else net
-    # By what a layer has, not by parameters' names: a tied output layer is a layer of its own.
+    # Per module: named_parameters() of the network would list a tied weight only once.
     layers = {
         name
         for name, layer in module.named_modules()
@@ -261,7 +267,7 @@ def _features(net: nn.Module, x: Tensor, samples: int) -> Features:
         if name in layers
     ]
     try:
-        _run(net, x, samples)
+        _forward(net, x, samples)
     finally:
         for hook in hooks:
             hook.remove()
@@ -272,11 +278,12 @@ def _moments(outputs: Tensor) -> tuple[Tensor, Tensor]:
     return outputs.mean(0), outputs.std(0, correction=0)
 
 
-def _run(net: nn.Module, x: Tensor, samples: int) -> None:
+def _forward(net: nn.Module, x: Tensor, samples: int) -> None:
+    """Call a plain network once, or a variational model once per draw of its weights."""
     if not isinstance(net, Variational):
         net(x)
         return
     generator = torch.Generator(device=next(net.parameters()).device).manual_seed(0)
     weights = net.sample(samples, generator=generator)
-    for m in range(samples):  # one by one: hooks can't keep what vmap computes
+    for m in range(samples):  # one at a time: hooks cannot keep tensors from inside vmap
         net(x, weights={name: tensor[m] for name, tensor in weights.items()})

@@ -1,4 +1,4 @@
-"""Networks that a function makes for a width."""
+"""Networks made by a function of the width."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from torch import nn
 
 
 def made_net(make_net: Callable[[int], nn.Module], width: int) -> nn.Module:
-    """Return the network that `make_net` makes for a width, if it is one."""
+    """Return the network of a width.
+
+    Raises:
+        TypeError: If `make_net` is not a function or does not return a module.
+    """
     if isinstance(make_net, nn.Module) or not callable(make_net):
         raise TypeError(
             "make_net: expected a function from a width to a network, received "

@@ -1,4 +1,4 @@
-"""Does the learning rate that is best for a small network serve a large one?"""
+"""Learning-rate transfer: is the best learning rate of a small network also good for large ones?"""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Trial:
         width: Width of the network.
         lr: Learning rate, before the parametrization's factors.
         seed: Seed of initialization, batches and draws.
-        loss: Validation loss after training; infinite if a loss was not finite on the way.
+        loss: Validation loss after training; infinite if training diverged.
     """
 
     width: int
@@ -43,12 +43,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class LearningRateTransfer:
-    """What `transfer_learning_rate` found.
+    """Result of `transfer_learning_rate`.
 
     Args:
         trials: All training runs.
-        small: The width at which the learning rate was tuned.
-        tolerance: The largest `excess` with which the learning rate counts as transferred.
+        small: Width at which the learning rate was tuned.
+        tolerance: Largest `excess` at which the learning rate counts as transferred.
     """
 
     trials: tuple[Trial, ...]
@@ -57,33 +57,33 @@ class LearningRateTransfer:
 
     @property
     def widths(self) -> list[int]:
-        """The widths, from small to large."""
+        """The widths in increasing order."""
         return sorted({trial.width for trial in self.trials})
 
     @property
     def grid(self) -> list[float]:
-        """The learning rates that were tried."""
+        """The learning rates tried, in increasing order."""
         return sorted({trial.lr for trial in self.trials})
 
     def loss(self, width: int, lr: float) -> float:
-        """Return the validation loss after training, the mean over seeds."""
+        """Return the validation loss after training, averaged over seeds."""
         return statistics.fmean(
             trial.loss for trial in self.trials if (trial.width, trial.lr) == (width, lr)
         )
 
     def best(self, width: int) -> float:
-        """Return the learning rate with the smallest loss at a width."""
+        """Return the learning rate with the lowest loss at a width."""
         return min(self.grid, key=lambda lr: self.loss(width, lr))
 
     @property
     def lr(self) -> float:
-        """The learning rate that is best for the small network: the one to transfer."""
+        """The best learning rate of the small network, which is transferred."""
         return self.best(self.small)
 
     def excess(self, width: int) -> float:
-        """Return by what part the transferred learning rate's loss is above the best one's.
+        """Return the relative excess loss of the transferred learning rate at a width.
 
-        0.1 means a loss that is 10 % larger than with the width's own best learning rate.
+        0.1 means a loss 10 % above that of the best learning rate for this width.
         """
         best = self.loss(width, self.best(width))
         if not math.isfinite(best):
@@ -93,13 +93,13 @@ class LearningRateTransfer:
 
     @property
     def at_edge(self) -> list[int]:
-        """The widths whose best learning rate is at the edge of the grid: it may lie outside."""
+        """The widths whose best learning rate is at an edge of the grid, so may lie outside it."""
         edges = (self.grid[0], self.grid[-1])
         return [width for width in self.widths if self.best(width) in edges]
 
     @property
     def transferred(self) -> bool:
-        """Whether no width has an excess above the tolerance with the small network's best rate."""
+        """Whether the excess is within the tolerance at every width."""
         return all(self.excess(width) <= self.tolerance for width in self.widths)
 
     def __str__(self) -> str:
@@ -116,11 +116,13 @@ class LearningRateTransfer:
             )
         if self.at_edge:
             widths = ", ".join(map(str, self.at_edge))
-            lines.append(f"  at the edge of the grid for width {widths}: try a wider grid")
+            lines.append(
+                f"  best rate at the edge of the grid for width {widths}: try a wider grid"
+            )
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain data for JSON; None where a run diverged."""
+        """Return the result as plain data for JSON; None for numbers that are not finite."""
         return {
             "small": self.small,
             "lr": self.lr,
@@ -138,10 +140,10 @@ class LearningRateTransfer:
         }
 
     def plot(self, path: str | Path, title: str = "") -> None:
-        """Draw the loss against the learning rate, a line per width; needs matplotlib.
+        """Plot the loss against the learning rate, one line per width; requires matplotlib.
 
         Args:
-            path: File to write; its ending says the format.
+            path: File to write; its suffix determines the format.
             title: Title of the figure.
         """
         plot_learning_rates({title: self.to_dict()}, path)
@@ -166,32 +168,32 @@ def transfer_learning_rate(
     progress: bool = True,
     **settings: Any,
 ) -> LearningRateTransfer:
-    """Tune the learning rate of a small network, train large ones, and see whether it serves them.
+    """Tune the learning rate of a small network and test whether it suits larger ones.
 
-    Every width is trained with every learning rate: only then is it known what the transferred one
-    loses. Do it once on a short run; afterwards tune the small network only.
+    Every width is trained with every learning rate, to measure the loss of the transferred rate
+    against the best one. Do this once with few steps; afterwards tune only the small network.
 
     Args:
-        make_net: Makes the network of a given width, plain or variational, initialized. The global
+        make_net: Function from a width to an initialized network, plain or variational. The global
             random seed is set before each call.
-        data: Inputs and targets to train on, examples first.
-        small: The width to tune at.
-        large: The width or widths to transfer to.
+        data: Inputs and targets to train on, examples along the first axis.
+        small: Width to tune at.
+        large: Width or widths to transfer to.
         grid: Learning rates to try, before the parametrization's factors.
-        validation: Inputs and targets whose loss is compared; the training data if left out.
-        parametrization: Learning rates of a plain network; a variational model has its own.
-        loss: Of outputs and targets; if left out, cross-entropy for integer targets, squared error
-            for others.
-        optimizer: The name of the optimizer: "sgd", "adam", "adamw" and others.
-        steps: Number of training steps of each run, with the learning rate annealed to 0 along a
-            cosine.
-        batch_size: Examples in a step.
-        seeds: Number of runs for each width and learning rate.
-        samples: Sampled functions over which a variational model's validation loss is averaged.
-        tolerance: The largest `LearningRateTransfer.excess` that counts as none. Losses of single
-            runs are noisy: with a small tolerance raise `seeds`.
+        validation: Inputs and targets for the reported loss; by default the training data.
+        parametrization: Parametrization that sets the learning rates of a plain network; a
+            variational model has its own.
+        loss: Function of outputs and targets; by default cross-entropy for integer targets and
+            squared error otherwise.
+        optimizer: Name of the optimizer: "sgd", "adam", "adamw", ...
+        steps: Number of training steps per run; the learning rate follows a cosine schedule to 0.
+        batch_size: Examples per step.
+        seeds: Number of runs per width and learning rate.
+        samples: Number of sampled functions for the validation loss of a variational model.
+        tolerance: Largest `LearningRateTransfer.excess` that passes. Losses of single runs are
+            noisy: raise `seeds` for a small tolerance.
         progress: Whether to show a progress bar.
-        **settings: Further arguments of the optimizer, for instance `momentum=0.9`.
+        **settings: Further arguments of the optimizer, e.g. `momentum=0.9`.
 
     Examples:
         >>> import tacit, torch
@@ -233,7 +235,7 @@ def transfer_learning_rate(
             stepper = make_optimizer(
                 net, lr, optimizer, parametrization=parametrization, **settings
             )
-            # The same batches at every width, whatever the initialization has drawn.
+            # The same batches at every width, however many numbers the initialization drew.
             torch.manual_seed(seed + 2**32)
             finite = _train(net, stepper, data, loss, steps, batch_size)
             final = _loss(net, validation, loss, samples) if finite else math.inf
@@ -244,7 +246,7 @@ def transfer_learning_rate(
 def _large(large: int | Sequence[int]) -> list[int]:
     widths = large if isinstance(large, Sequence) else [large]
     if not widths:
-        raise ValueError("large: expected one width at least.")
+        raise ValueError("large: expected at least one width.")
     return [checks.positive_integer("large", width) for width in widths]
 
 
@@ -256,7 +258,7 @@ def _train(
     steps: int,
     batch_size: int,
 ) -> bool:
-    """Train, and return whether all losses were finite."""
+    """Train; return whether all training losses were finite."""
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     order = torch.empty(0, dtype=torch.long)
     net.train()
@@ -276,6 +278,7 @@ def _train(
 
 @torch.no_grad()
 def _loss(net: nn.Module, data: Data, loss: Loss, samples: int) -> float:
+    """Return the loss, averaged over sampled functions; infinite if it is not finite."""
     net.eval()
     x, y = data
     outputs: Tensor

@@ -1,4 +1,4 @@
-"""torch's optimizers by their names, over the parameter groups of a network."""
+"""Torch's optimizers by name, over the parameter groups of a network."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """Return one of torch's optimizers over the parameter groups of a network.
 
-    For a variational model and SGD it is `tacit.SGD`, which takes the same steps.
+    For SGD on a variational model this is `tacit.SGD`, which takes the same steps.
 
     Args:
         net: A plain network or a variational model.
-        lr: Learning rate, before the factors of the parametrization.
-        optimizer: Its name.
-        parametrization: For a plain network; a variational model has its own.
+        lr: Base learning rate, before the parametrization's scaling.
+        optimizer: Name of the optimizer.
+        parametrization: Parametrization of a plain network; a variational model has its own.
         weight_decay: Weight decay of the network's parameters.
         **settings: Further arguments of the optimizer, for instance `momentum`.
 
     Raises:
-        ValueError: If it is not known how the optimizer's learning rates scale.
+        ValueError: If the scaling of the optimizer's learning rates is unknown.
     """
     kind = optimizer_kind(optimizer)
     if isinstance(net, Variational) and optimizer.lower() == "sgd":

@@ -1,4 +1,4 @@
-"""Low-rank factors that `tacit.SGD` trains, and when they have to be brought up to date."""
+"""The factors whose updates `tacit.SGD` defers, and when these updates are applied."""
 
 from __future__ import annotations
 
@@ -22,68 +22,96 @@ from tacit.training.optim.sampled_weights import SampledWeights
 from tacit.weights.covariance import LowRank
 from tacit.weights.distribution import Distribution, own_precision
 
-LONGER = 4  # times as many draws as planned, so that the gradients of a step are of one block
-PASSES = 10_000  # forward passes in a step that can be made again, with the same draws
+# A block may exceed its planned draws by this factor, so that it doesn't end within a step.
+MAX_OVERRUN = 4
+MAX_REPLAYED = 10_000  # forward passes of one step that can be recomputed with the same draws
 
 
 class DeferredFactors:
-    """The factors of a model that `tacit.SGD` trains, touched only when it has to be.
+    """The factors of a model under `tacit.SGD`, with deferred updates.
 
-    A forward pass takes one number from torch's generator. The noise of a block follows from the
-    number of its first pass. The same number again in the same step, as where activations are
-    recomputed, gives the same draws again.
+    Each forward pass takes one integer from torch's generator as its seed. The noise of a block
+    follows from the seed of its first pass. A repeated seed within a step, as when activations are
+    recomputed, gives the same draws.
 
     Args:
-        optimizer: Which trains them.
+        optimizer: The optimizer of the factors.
     """
 
     def __init__(self, optimizer: torch.optim.SGD) -> None:
+        self.steps = 0  # deferred since the factors were last settled
         self._optimizer = weakref.ref(optimizer)
-        self._left = False  # to torch, or another optimizer
+        self._stopped = False  # torch or another optimizer updates the factors from now on
         self._block: NoiseBlock | None = None
-        self._older: list[RotatedFactor] = []  # of the block before, if they have gradients yet
-        self._passes: dict[
-            tuple[int, int], tuple[NoiseBlock, int]
-        ] = {}  # number, draws -> first draw
-        # Means -> identity and version of their gradients, None if nothing has been added.
-        self._watched: dict[Tensor, tuple[int, int] | None] = {}
+        # Settled factors of earlier blocks whose gradients are not in `parameter.grad` yet.
+        self._earlier_factors: list[RotatedFactor] = []
+        # Passes since the last step: seed and number of draws -> block and index of first draw.
+        self._passes: dict[tuple[int, int], tuple[NoiseBlock, int]] = {}
+        # Means -> identity and version of their gradients, None if nothing has been accumulated.
+        self._mean_gradients: dict[Tensor, tuple[int, int] | None] = {}
         self._hooks: list[Any] = []
         _watch_other_optimizers(self)
 
     @property
+    def active(self) -> bool:
+        """Whether some factors are in a noise basis now."""
+        return self._block is not None
+
+    @property
     def within_block(self) -> bool:
-        """Whether the next pass belongs to those along the same directions."""
+        """Whether the next draw uses the current noise basis."""
         return self._block is not None and self._block.used < self._block.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of rotated factors, their momentum and buffers."""
+        blocks = {block for block, _ in self._passes.values()}
+        blocks |= set() if self._block is None else {self._block}
+        factors = {factor for block in blocks for factor in block.factors}
+        return sum(factor.nbytes for factor in factors | set(self._earlier_factors))
+
+    @property
+    def last_noise(self) -> dict[str, Tensor]:
+        """Noise of the last forward pass since the last step: layer -> (draws, R)."""
+        if not self._passes:
+            return {}
+        (_, count), (block, first) = list(self._passes.items())[-1]
+        found = {}
+        for label, factors in block.layers.items():
+            factor = next(iter(factors.values()))
+            found[label] = factor.noise_basis.noise(first, count, factor.parameter.detach())
+        return found
 
     def draw(
         self, distributions: Mapping[str, Distribution], shape: tuple[int, ...]
     ) -> dict[str, dict[str, Tensor]]:
-        """Draw the weights of the layers that are better off so: label -> tensors by name.
+        """Draw the weights of the eligible layers: label -> tensors by name.
 
         Args:
-            distributions: Of all random layers.
+            distributions: Distributions of all random layers.
             shape: () for one draw, (M,) for several.
         """
         count = math.prod(shape)
-        optimizer = None if self._left else self._optimizer()
-        chosen = {} if optimizer is None else eligible_layers(distributions, count, optimizer)
-        if not chosen or not ordinary_call(_device(chosen)):
+        optimizer = None if self._stopped else self._optimizer()
+        eligible = {} if optimizer is None else eligible_layers(distributions, count, optimizer)
+        if not eligible or not ordinary_call(_device(eligible)):
             self.settle()
             return {}
-        with own_precision(_device(chosen)):
+        with own_precision(_device(eligible)):
             with torch.no_grad():
-                block, first = self._place(chosen, count)
-            means = [chosen[n].mean[name] for n, layer in block.layers.items() for name in layer]
+                block, first = self._block_and_draw(eligible, count)
+            means = [eligible[n].mean[name] for n, layer in block.layers.items() for name in layer]
             factors = [factor.parameter for factor in block.factors]
             sampled: Any = SampledWeights.apply
             weights = iter(sampled(block, first, shape, *means, *factors))
         return {n: {name: next(weights) for name in layer} for n, layer in block.layers.items()}
 
     def begin_step(self) -> None:
-        """Look at the gradients before any group has its step: torch may change them in it."""
+        """Check the gradients before torch updates any group, since torch may change them."""
         self._passes.clear()
         self._check_gradients()
         self.settle_if_mixed()
+        self.steps += any(factor.weight_gradients for factor in self._factors())
 
     def step(self, group: Mapping[str, Any]) -> None:
         """Take a step of SGD with the factors of a parameter group."""
@@ -92,48 +120,48 @@ class DeferredFactors:
             self._block.step(group, own)
 
     def _check_gradients(self) -> None:
-        """Leave the factors to torch if somebody changes gradients without having looked.
+        """Stop deferral if gradients were changed through references kept from earlier.
 
-        Through a list of parameters from before: what was done to the gradients of the means was
-        not done to those of the factors, which were not there.
+        Such a change reached the gradients of the means, but not those of the factors, which had
+        not been formed.
         """
-        noted = {mean: seen for mean, seen in self._watched.items() if seen is not None}
-        self._watched = dict.fromkeys(self._watched)
-        if not noted or not any(factor.received for factor in self._factors()):
+        noted = {mean: seen for mean, seen in self._mean_gradients.items() if seen is not None}
+        self._mean_gradients = dict.fromkeys(self._mean_gradients)
+        if not noted or not any(factor.weight_gradients for factor in self._factors()):
             return
         if all(mean.grad is None for mean in noted):
             self.forget_gradients()
         elif any(m.grad is not None and _identity(m.grad) != seen for m, seen in noted.items()):
             self.settle()
-            self._left = True
+            self._stopped = True
             warnings.warn(
-                "tacit.SGD: gradients were changed through references to parameters from before, "
-                "where those of the factors are missing. Clip by optimizer.clip_grad_norm, or take "
-                "model.parameters() anew each time. From now on this is torch.optim.SGD.",
+                "tacit.SGD: gradients were changed through references kept from earlier, which "
+                "lack the gradients of the factors. Clip with optimizer.clip_grad_norm, or call "
+                "model.parameters() again each time. From now on this is torch.optim.SGD.",
                 stacklevel=7,
             )
 
-    def _watch(self, mean: Tensor) -> None:
-        """Note which gradient a mean has whenever something is added to it."""
-        if mean not in self._watched:
-            self._watched[mean] = None
+    def _watch_gradient(self, mean: Tensor) -> None:
+        """Note the identity of a mean's gradient after each accumulation."""
+        if mean not in self._mean_gradients:
+            self._mean_gradients[mean] = None
             mine = weakref.ref(self)
 
             def note(mean: Tensor) -> None:
                 if (deferred := mine()) is not None and mean.grad is not None:
-                    deferred._watched[mean] = _identity(mean.grad)
+                    deferred._mean_gradients[mean] = _identity(mean.grad)
 
             self._hooks.append(mean.register_post_accumulate_grad_hook(note))
 
     def end(self) -> None:
-        """Bring all factors up to date for the last time."""
+        """Settle the factors, and remove all hooks."""
         self.settle()
         while self._hooks:
             self._hooks.pop().remove()
 
     def settle_if_mixed(self) -> None:
-        """Bring all up to date if there are gradients by another way too: torch adds them up."""
-        if self._older or (self._block is not None and self._block.mixed):
+        """Settle if some gradients are not in the current basis: torch then adds them up."""
+        if self._earlier_factors or (self._block is not None and self._block.mixed):
             self.settle()
 
     def squared_norm(self) -> float:
@@ -141,87 +169,90 @@ class DeferredFactors:
         return sum(factor.squared_norm() for factor in self._factors())
 
     def scale_gradients(self, by: float) -> None:
-        """Multiply the factors' gradients."""
+        """Multiply the factors' gradients; those of the means have been multiplied already."""
         for factor in self._factors():
-            factor.scale(by)
-        for mean, seen in self._watched.items():
+            factor.scale_gradients(by)
+        for mean, seen in self._mean_gradients.items():
             if seen is not None and mean.grad is not None:
-                self._watched[mean] = _identity(mean.grad)
+                self._mean_gradients[mean] = _identity(mean.grad)
 
     def forget_gradients(self) -> None:
-        """Drop the gradients."""
-        for factor in (*self._older, *self._factors()):
-            factor.forget_gradient()
-        self._older = []
-        self._watched = dict.fromkeys(self._watched)
+        """Drop the factors' gradients."""
+        for factor in (*self._earlier_factors, *self._factors()):
+            factor.forget_gradients()
+        self._earlier_factors = []
+        self._mean_gradients = dict.fromkeys(self._mean_gradients)
 
     def settle(self) -> None:
-        """Bring all factors and their gradients up to date."""
-        if self._block is not None or self._older:
-            with self._quietly():
+        """Apply all deferred updates, and form the factors' gradients."""
+        if self._block is not None or self._earlier_factors:
+            with self._outside_autograd():
                 for factor in self._factors():
                     factor.settle()
-                for factor in (*self._older, *self._factors()):
-                    factor.show_gradient()
-                    factor.free()
-        self._block, self._older = None, []
+                for factor in (*self._earlier_factors, *self._factors()):
+                    factor.form_gradient()
+                    factor.release_buffers()
+        self._block, self._earlier_factors, self.steps = None, [], 0
 
     @contextmanager
-    def _quietly(self) -> Iterator[None]:
-        device = (*self._older, *self._factors())[0].parameter.device.type
+    def _outside_autograd(self) -> Iterator[None]:
+        device = (*self._earlier_factors, *self._factors())[0].parameter.device.type
         with torch.inference_mode(False), torch.no_grad(), own_precision(device):
             yield
 
     def before_step_of(self, optimizer: torch.optim.Optimizer) -> None:
-        """Leave the factors to another optimizer that is about to train them."""
+        """Settle and stop deferral if another optimizer is about to update the factors."""
         if optimizer is self._optimizer() or self._block is None:
             return
         theirs = parameter_ids(optimizer)
         if any(id(factor.parameter) in theirs for factor in self._factors()):
             self.settle()
-            self._left = True
+            self._stopped = True
 
     def _factors(self) -> list[RotatedFactor]:
         return [] if self._block is None else self._block.factors
 
-    def _place(self, chosen: Mapping[str, Distribution], count: int) -> tuple[NoiseBlock, int]:
-        """Return where the noise of a pass is: a block and its first draw."""
-        number = int(torch.randint(2**62, ()))
-        if (number, count) not in self._passes:
+    def _block_and_draw(
+        self, eligible: Mapping[str, Distribution], count: int
+    ) -> tuple[NoiseBlock, int]:
+        """Return the block of a forward pass, and the index of its first draw in the block."""
+        seed = int(torch.randint(2**62, ()))
+        if (seed, count) not in self._passes:
             block = self._block
-            if block is not None and not _fits(block, chosen, self._optimizer()):
+            if block is not None and not _is_current(block, eligible, self._optimizer()):
                 self.settle()
-            if self._block is None or self._over(self._block):
-                self._block = self._new_block(chosen, number)
+            if self._block is None or self._is_used_up(self._block):
+                self._block = self._new_block(eligible, seed)
             block = self._block
-            self._passes[number, count] = block, block.used
+            self._passes[seed, count] = block, block.used
             block.used += count
-            if len(self._passes) > PASSES:
+            if len(self._passes) > MAX_REPLAYED:
                 self._passes.pop(next(iter(self._passes)))
-        return self._passes[number, count]
+        return self._passes[seed, count]
 
-    def _over(self, block: NoiseBlock) -> bool:
-        """Return whether there should be new directions: rather not in the middle of a step."""
-        return block.used >= (LONGER * block.size if self._passes else block.size)
+    def _is_used_up(self, block: NoiseBlock) -> bool:
+        """Return whether to begin a new block; preferably not in the middle of a step."""
+        return block.used >= (MAX_OVERRUN * block.size if self._passes else block.size)
 
-    def _new_block(self, chosen: Mapping[str, Distribution], number: int) -> NoiseBlock:
+    def _new_block(self, eligible: Mapping[str, Distribution], seed: int) -> NoiseBlock:
         optimizer = cast(torch.optim.SGD, self._optimizer())
         old = {} if self._block is None else self._block.layers
         for factor in self._factors():
             factor.settle()
-        # In many loops they are dropped before anybody asks for them.
-        self._older += [factor for factor in self._factors() if factor.received]
+        # Not formed yet: many loops drop these gradients unused.
+        self._earlier_factors += [factor for factor in self._factors() if factor.weight_gradients]
+        self.steps = 0
         layers, size = {}, 0
-        for index, (label, distribution) in enumerate(chosen.items()):
+        for index, (label, distribution) in enumerate(eligible.items()):
             for mean in distribution.mean.values():
-                self._watch(mean)
+                self._watch_gradient(mean)
             rank = cast(LowRank, distribution.covariance).rank
-            directions = NoiseBasis(rank, torch.Generator().manual_seed(number + index))
-            courses = _courses(optimizer, distribution.factors, rank)
-            before = old.get(label, {})
+            noise_basis = NoiseBasis(rank, torch.Generator().manual_seed(seed + index))
+            row_momenta = _row_momenta(optimizer, distribution.factors, rank)
+            previous = old.get(label, {})
             layers[label] = {
                 name: RotatedFactor(
-                    S, optimizer.state[S], courses[name], directions, before.get(name)
+                    S, optimizer.state[S], row_momenta[name], noise_basis, previous.get(name)
                 )
                 for name, S in distribution.factors.items()
             }
@@ -229,61 +260,60 @@ class DeferredFactors:
         return NoiseBlock(layers, size)
 
 
-_ALIVE: weakref.WeakSet[DeferredFactors] = weakref.WeakSet()
-
-
-def _watch_other_optimizers(deferred: DeferredFactors) -> None:
-    """Settle factors before a step of another optimizer that trains them too.
-
-    Registers one hook for all optimizers, as long as any updates are deferred.
-    """
-    if not _ALIVE:
-        handle = register_optimizer_step_pre_hook(_before_step)
-        _HANDLES.append(handle)
-    _ALIVE.add(deferred)
-    weakref.finalize(deferred, _stop_watching)
-
-
+_INSTANCES: weakref.WeakSet[DeferredFactors] = weakref.WeakSet()
 _HANDLES: list[Any] = []
 
 
+def _watch_other_optimizers(deferred: DeferredFactors) -> None:
+    """Settle factors before a step of another optimizer that updates them too.
+
+    Registers one hook for all optimizers; it is removed with the last instance.
+    """
+    if not _INSTANCES:
+        handle = register_optimizer_step_pre_hook(_before_step)
+        _HANDLES.append(handle)
+    _INSTANCES.add(deferred)
+    weakref.finalize(deferred, _stop_watching)
+
+
 def _stop_watching() -> None:
-    if not _ALIVE:
+    if not _INSTANCES:
         while _HANDLES:
             _HANDLES.pop().remove()
 
 
 def _before_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    for deferred in list(_ALIVE):
+    for deferred in list(_INSTANCES):
         deferred.before_step_of(optimizer)
 
 
-def _fits(
-    block: NoiseBlock, chosen: Mapping[str, Distribution], optimizer: torch.optim.SGD | None
+def _is_current(
+    block: NoiseBlock, eligible: Mapping[str, Distribution], optimizer: torch.optim.SGD | None
 ) -> bool:
-    """Return whether a block is of these layers, and nobody has changed a factor or its state."""
+    """Return whether a block has exactly these layers, with factors and states unchanged since."""
     then = [(id(factor.parameter), factor.version) for factor in block.factors]
-    now = [(id(S), version(S)) for d in chosen.values() for S in d.factors.values()]
+    now = [(id(S), version(S)) for d in eligible.values() for S in d.factors.values()]
     return then == now and all(
         optimizer is not None and optimizer.state.get(factor.parameter) is factor.state
         for factor in block.factors
     )
 
 
-def _courses(
+def _row_momenta(
     optimizer: torch.optim.SGD, factors: Mapping[str, Tensor], rank: int
 ) -> dict[str, RowMomentum]:
-    """Return the courses of the factors of a layer: one for each parameter group."""
+    """Return the row momentum of each factor of a layer; factors of a parameter group share one."""
     groups = {
         id(parameter): index
         for index, group in enumerate(map(dict, optimizer.param_groups))
         for parameter in group["params"]
     }
-    courses: dict[tuple[int, bool], RowMomentum] = {}
+    shared: dict[tuple[int, bool], RowMomentum] = {}
     found = {}
     for name, S in factors.items():
-        momentum = optimizer.state[S].get(MOMENTUM) is not None
-        found[name] = courses.setdefault((groups[id(S)], momentum), RowMomentum(rank, momentum))
+        has_momentum = optimizer.state[S].get(MOMENTUM) is not None
+        key = groups[id(S)], has_momentum
+        found[name] = shared.setdefault(key, RowMomentum(rank, has_momentum))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Where updates can be deferred, and where that is faster."""
+"""Which layers' updates can be deferred, and for which deferral is faster."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def has_wide_layers(distributions: Iterable[Distribution]) -> bool:
 def eligible_layers(
     distributions: Mapping[str, Distribution], draws: int, optimizer: torch.optim.SGD
 ) -> dict[str, Distribution]:
-    """Return the layers whose updates this optimizer can defer, and faster than not.
+    """Return the layers whose updates this optimizer can defer, and for which that is faster.
 
     Args:
-        distributions: The random layers.
-        draws: Draws of the weights in a forward pass.
-        optimizer: The optimizer; layers with factors that it doesn't train are left out.
+        distributions: Distributions of the random layers.
+        draws: Number of draws of the weights per forward pass.
+        optimizer: The optimizer; layers with factors that it doesn't update are not eligible.
     """
     wide = {n: d for n, d in distributions.items() if _is_faster(d, draws, SMALL)}
     own = parameter_ids(optimizer) if wide else set()
@@ -53,25 +53,27 @@ def _is_faster(distribution: Distribution, draws: int, size: int) -> bool:
     return (
         isinstance(covariance, LowRank)
         and isinstance(distribution.noise, Gaussian)
-        and covariance.rank >= 2 * draws  # a step touches as many rows as draws
+        and covariance.rank >= 2 * draws  # a step updates one row per draw
         and sum(S.numel() for S in distribution.factors.values()) >= size
     )
 
 
 def _is_exact(distribution: Distribution, optimizer: torch.optim.SGD) -> bool:
-    """Return whether deferred updates of a layer are those of torch's SGD."""
+    """Return whether deferral gives exactly the updates of torch's SGD."""
     factors = distribution.factors.values()
     return all(
         tensor.requires_grad and tensor.is_leaf and tensor.dtype in (torch.float32, torch.float64)
         for tensor in (*distribution.mean.values(), *factors)
     ) and all(
-        S.is_contiguous() and not has_gradient_hooks(S) and _like(optimizer.state.get(S, {}), S)
+        S.is_contiguous()
+        and not has_gradient_hooks(S)
+        and _momentum_matches(optimizer.state.get(S, {}), S)
         for S in factors
     )
 
 
-def _like(state: Mapping[str, Any], factor: Tensor) -> bool:
-    """Return whether the momentum, if any, matches its factor in dtype, device and layout."""
+def _momentum_matches(state: Mapping[str, Any], factor: Tensor) -> bool:
+    """Return whether the momentum, if any, has the dtype, device and layout of its factor."""
     momentum = state.get(MOMENTUM)
     return momentum is None or (
         momentum.dtype == factor.dtype
@@ -81,7 +83,7 @@ def _like(state: Mapping[str, Any], factor: Tensor) -> bool:
 
 
 def ordinary_call(device: str) -> bool:
-    """Return whether gradients take the usual path: no transforms, processes or float16."""
+    """Return whether no inference mode, transform, float16, CUDA capture or process group is on."""
     distributed = torch.distributed
     return not (
         torch.is_inference_mode_enabled()

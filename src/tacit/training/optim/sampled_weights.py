@@ -1,4 +1,4 @@
-"""Sampled weights as a function of autograd, whose gradients go to means and rotated factors."""
+"""Sampled weights as an autograd function of the means and the rotated factors."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tacit.weights.distribution import laid_out, own_precision
 
 
 class SampledWeights(torch.autograd.Function):
-    """mean + S z of all layers; its gradient goes to the means, and to the turned factors.
+    """mean + S z for all layers, with gradients for the means and the rotated factors.
 
-    One function for all of them: what it takes to call one counts in small networks.
+    One function for all layers, since the overhead of a call matters in small networks.
     """
 
     @staticmethod
@@ -26,7 +26,7 @@ class SampledWeights(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         count, factors = math.prod(sample), block.factors
         means = tensors[: len(factors)]
-        ctx.place, ctx.sample = (factors, first), sample
+        ctx.factors, ctx.first, ctx.sample = factors, first, sample
         ctx.set_materialize_grads(False)
         weights = []
         for factor, mean in zip(factors, means, strict=True):
@@ -38,23 +38,23 @@ class SampledWeights(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        factors, first = ctx.place
+        factors, first = ctx.factors, ctx.first
         count = math.prod(ctx.sample)
         with own_precision(factors[0].parameter.device.type):
             for factor, gradient in zip(factors, gradients, strict=True):
-                # Not if somebody asks for gradients of other parameters only.
+                # `backward(inputs=...)` may exclude this factor.
                 if gradient is not None and _accumulates(factor.accumulator):
-                    factor.receive(first, gradient.reshape(count, -1))
+                    factor.accumulate(first, gradient.reshape(count, -1))
         means = (g if g is None or not ctx.sample else g.sum(0) for g in gradients)
         return None, None, None, *means, *[None] * len(factors)
 
 
 def _accumulates(node: Any) -> bool:
-    """Return whether the backward pass that runs now accumulates a parameter's gradient."""
+    """Return whether the current backward pass executes a node that accumulates a gradient."""
     try:
         return accumulates_gradient(node)
     except RuntimeError as error:
         raise RuntimeError(
-            "tacit.SGD: gradients of the factors come by backward(), not by torch.autograd.grad; "
-            "use torch.optim.SGD for it."
+            "tacit.SGD: gradients of the factors come from backward(), not from "
+            "torch.autograd.grad, which needs torch.optim.SGD."
         ) from error

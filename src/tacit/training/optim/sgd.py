@@ -1,4 +1,4 @@
-"""SGD for variational models: torch's, at the cost of a plain network also for wide layers."""
+"""SGD for variational models, with deferred updates of wide low-rank factors."""
 
 from __future__ import annotations
 
@@ -16,32 +16,35 @@ from tacit.training.optim.eligibility import has_wide_layers
 
 
 class SGD(GroupwiseSGD):
-    """`torch.optim.SGD` over the parameter groups of a variational model, faster where ranks are.
+    """`torch.optim.SGD` over a model's parameter groups, faster for wide low-rank layers.
 
-    The iterates are those of torch's SGD with the same draws, up to rounding. In a wide layer with
-    a low-rank covariance torch's reads and writes the factor and its momentum some eight times in a
-    step. Here the noise of consecutive draws has orthogonal directions, which take turns; each draw
-    is standard normal. In the basis of these directions a step touches one row of the factor (see
-    `tacit.directions`). That takes as much memory again as the factor and its momentum.
+    The iterates are those of torch's SGD with the same draws, up to rounding. For a wide layer with
+    a low-rank covariance, torch's SGD reads and writes the factor, its gradient and its momentum
+    about eight times per step. Here the noise vectors of consecutive draws are orthogonal: a set of
+    directions takes turns, and each draw is standard normal. In the basis of these directions a
+    step changes one row of the factor, and updates of the other rows are deferred (see
+    `tacit.training.optim.rotated_factors`). This takes as much memory again as the factor and its
+    momentum.
 
-    Whoever looks at factors in between, by `model.factors`, `model.parameters()`, `state_dict()`,
-    `optimizer.param_groups` and so on, finds them and their gradients up to date, so that
-    checkpoints can be made after any step. To look in every step costs more than torch's SGD; clip
-    by `clip_grad_norm` instead. After a look the noise that follows is another. Only references
-    from before are not noticed, and `optimizer.state`: take `model.parameters()` anew, or call
-    `model.settle()`. Gradients that are set to zero instead of None count as a look, too.
+    Deferred updates are settled, that is applied, before any access to the factors or their
+    gradients by `model.factors`, `model.parameters()`, `state_dict()`, `optimizer.param_groups` and
+    so on, so checkpoints can be written after any step. Settling in every step is slower than
+    torch's SGD, so clip with `clip_grad_norm`. Settling starts a new basis, which changes the noise
+    drawn afterwards. Two kinds of access are not detected: references kept from earlier, and
+    `optimizer.state`. Call `model.parameters()` again, or call `model.settle()`. Setting gradients
+    to zero instead of None settles too.
 
-    Where that doesn't pay or can't be, this is torch's SGD: layers with few parameters, hooks,
-    another covariance or another noise, ranks below twice the draws in a step, compiled models,
-    several processes, float16. On a CPU it is torch's fused one, unless `fused` or `foreach` say
-    otherwise. Gradients of the factors come by `backward()`, not by `torch.autograd.grad`.
+    Where deferral is slower or impossible, this is torch's SGD: layers with few parameters, hooks,
+    other covariances, noise that is not Gaussian, ranks below twice the draws per step, compiled
+    models, several processes, float16. On a CPU it is torch's fused SGD unless `fused` or `foreach`
+    is given. Gradients of the factors come from `backward()`, not from `torch.autograd.grad`.
 
     Args:
-        model: The model; its parametrization sets the learning rates.
-        lr: Learning rate, before the factors of the parametrization.
+        model: The model; its parametrization scales the learning rates.
+        lr: Base learning rate, before the parametrization's scaling.
         momentum: Momentum.
-        weight_decay: Of the means.
-        **settings: Further arguments of `torch.optim.SGD`: dampening, nesterov and others.
+        weight_decay: Weight decay of the means.
+        **settings: Further arguments of `torch.optim.SGD`, for instance dampening and nesterov.
 
     Examples:
         >>> import tacit, torch
@@ -68,38 +71,41 @@ class SGD(GroupwiseSGD):
         self._deferred: DeferredFactors | None = None
         groups = model.param_groups(lr, "sgd", weight_decay=weight_decay)
         super().__init__(groups, lr=lr, momentum=momentum, **settings)
-        usual = not settings.get("differentiable") and not settings.get("fused")
-        if usual and can_defer() and has_wide_layers(model.distributions.values()):
+        deferrable = not settings.get("differentiable") and not settings.get("fused")
+        if deferrable and can_defer() and has_wide_layers(model.distributions.values()):
             self._deferred = DeferredFactors(self)
             model.defer_to(self._deferred)
-            self._watch_groups()
+            self._wrap_groups()
 
     def clip_grad_norm(self, max_norm: float) -> float:
-        """Scale all gradients such that their norm together is at most this; return it as it was.
+        """Clip the total norm of all gradients, and return the norm before clipping.
 
-        What `torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)` does too, which has to
-        form the gradients of the factors for it.
+        Equivalent to `torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)`, which has to
+        form the gradients of the factors.
+
+        Args:
+            max_norm: Largest total norm.
         """
         if self._deferred is not None:
             self._deferred.settle_if_mixed()
         parameters = [p for group in map(dict, self.param_groups) for p in group["params"]]
-        known = [p.grad for p in parameters if p.grad is not None]
-        squared = float(torch.nn.utils.get_total_norm(known)) ** 2
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        squared = float(torch.nn.utils.get_total_norm(gradients)) ** 2
         squared += self._deferred.squared_norm() if self._deferred is not None else 0.0
         factor = max_norm / (math.sqrt(squared) + 1e-6)
-        factor = 1.0 if factor > 1.0 else factor  # NaN stays, as in torch's
-        for gradient in known:
+        factor = 1.0 if factor > 1.0 else factor  # keeps NaN, as torch does
+        for gradient in gradients:
             gradient.mul_(factor)
         if self._deferred is not None:
             self._deferred.scale_gradients(factor)
         return math.sqrt(squared)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients."""
+        """Drop the gradients; setting them to zero instead of None settles deferred updates."""
         if self._deferred is not None and set_to_none:
             self._deferred.forget_gradients()
         elif self._deferred is not None:
-            self._deferred.settle()  # zeros are gradients too: momentum goes on with them
+            self._deferred.settle()  # with a gradient of zero, momentum still moves a parameter
         for group in map(dict, self.param_groups):
             for parameter in group["params"]:
                 if set_to_none or parameter.grad is None:
@@ -111,67 +117,90 @@ class SGD(GroupwiseSGD):
 
     @property
     def within_block(self) -> bool:
-        """Whether the next step belongs to those along the same directions."""
+        """Whether the next draw uses the current noise basis."""
         return self._deferred is not None and self._deferred.within_block
 
+    @property
+    def defers(self) -> bool:
+        """Whether updates of some layer are deferred now: some factors are in a noise basis."""
+        return self._deferred is not None and self._deferred.active
+
+    @property
+    def deferred_steps(self) -> int:
+        """Number of steps deferred since the factors were last settled."""
+        return 0 if self._deferred is None else self._deferred.steps
+
+    @property
+    def deferred_bytes(self) -> int:
+        """Bytes held for deferral: rotated factors, their momentum, buffers; 0 once settled."""
+        return 0 if self._deferred is None else self._deferred.nbytes
+
+    @property
+    def last_noise(self) -> dict[str, Tensor]:
+        """Noise z of the last deferred forward pass: layer -> (draws, R); empty after a step.
+
+        With `Distribution.weights` it gives the sampled weights of that pass.
+        """
+        return {} if self._deferred is None else self._deferred.last_noise
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Train more parameters."""
+        """Add a parameter group, as torch's SGD does."""
         super().add_param_group(param_group)
-        self._watch_groups()
+        self._wrap_groups()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state, as that of torch's SGD."""
+        """Return the settled state, in the format of torch's SGD."""
         self._settle()
         state = super().state_dict()
-        if self._chooses:
+        if self._selects_fused:
             for group in state["param_groups"]:
                 group["fused"] = None
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over a state, also of torch's SGD."""
+        """Load a state, which may come from torch's SGD."""
         self._settle()
         super().load_state_dict(state_dict)
-        self._watch_groups()
+        self._wrap_groups()
 
     def __getstate__(self) -> dict[str, Any]:
         self._settle()
         return super().__getstate__()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.setdefault("_deferred", None)  # what a copy trains belongs to no model
+        self.__dict__.setdefault("_deferred", None)  # a copy doesn't defer: no model draws with it
         super().__setstate__(state)  # type: ignore[no-untyped-call]
 
     def prepare_group(self, group: dict[str, Any], lists: tuple[Any, ...]) -> Any:
-        """Take the deferred part of a step, and choose the fused one for the rest if possible."""
+        """Take the deferred part of a step; select torch's fused step for the rest if possible."""
         if self._deferred is not None:
             if group is self.param_groups[0]:
                 self._deferred.begin_step()
             self._deferred.step(group)
-        chooses, plain = self._chooses, dict(group)
-        if chooses:
+        selects_fused, plain = self._selects_fused, dict(group)
+        if selects_fused:
             plain["fused"] = None
         sparse = super().prepare_group(plain, lists)
-        if chooses:
+        if selects_fused:
             group["fused"] = True if not sparse and _can_fuse(group["lr"], *lists) else None
-            if group["fused"]:  # so that autograd notices; the fused step doesn't do it
+            if group["fused"]:  # the fused step doesn't, and autograd has to detect the change
                 torch.autograd.graph.increment_version(lists[0])
         return sparse
 
     @property
-    def _chooses(self) -> bool:
-        """Whether it is left to us which of torch's ways to take a step."""
-        ways = self.defaults["foreach"], self.defaults["fused"]
-        return ways == (None, None) and not self.defaults["differentiable"]
+    def _selects_fused(self) -> bool:
+        """Whether the user left the choice among torch's implementations of a step open."""
+        given = self.defaults["foreach"], self.defaults["fused"]
+        return given == (None, None) and not self.defaults["differentiable"]
 
     def _settle(self) -> None:
         if self._deferred is not None:
             self._deferred.settle()
 
-    def _watch_groups(self) -> None:
+    def _wrap_groups(self) -> None:
         if self._deferred is not None:
             self.param_groups[:] = [
-                group if isinstance(group, _Group) else _Group(group, self._deferred)
+                group if isinstance(group, _SettledGroup) else _SettledGroup(group, self._deferred)
                 for group in self.param_groups
             ]
 
@@ -182,21 +211,21 @@ def _can_fuse(
     gradients: Sequence[Tensor],
     momenta: Sequence[Tensor | None],
 ) -> bool:
-    """Return whether torch's fused step can be taken: on a CPU it reads and writes half as much.
+    """Return whether torch's fused step applies: on a CPU it halves the memory traffic.
 
-    It walks over memory as it lies: parameter, gradient and momentum have to lie alike.
+    It ignores strides: parameter, gradient and momentum must have the same memory layout.
     """
     if isinstance(lr, Tensor) or len({momentum is None for momentum in momenta}) == 2:
         return False
     columns = [gradients, momenta] if momenta and momenta[0] is not None else [gradients]
     return all(p.is_cpu and p.dtype in (torch.float32, torch.float64) for p in parameters) and all(
-        other is not None and other.dtype == parameter.dtype and _lie_alike(parameter, other)
+        other is not None and other.dtype == parameter.dtype and _same_layout(parameter, other)
         for others in columns
         for parameter, other in zip(parameters, others, strict=True)
     )
 
 
-def _lie_alike(first: Tensor, second: Tensor) -> bool:
+def _same_layout(first: Tensor, second: Tensor) -> bool:
     if first.is_contiguous():
         return second.is_contiguous()
     return all(
@@ -205,8 +234,8 @@ def _lie_alike(first: Tensor, second: Tensor) -> bool:
     )
 
 
-class _Group(dict[str, Any]):
-    """A parameter group; whoever takes its parameters finds them and their gradients up to date."""
+class _SettledGroup(dict[str, Any]):
+    """A parameter group that settles deferred updates before access to its parameters."""
 
     def __init__(self, group: dict[str, Any], deferred: DeferredFactors) -> None:
         super().__init__(group)

@@ -1,4 +1,4 @@
-"""What every covariance structure is: a linear map S from noise to a layer's parameters."""
+"""The base class of covariances: a linear map S from noise to a layer's parameters."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def parameter_count(shapes: Shapes) -> int:
 def rates_by_rank(
     factors: Mapping[str, Factor], rates: Mapping[str, float], family: str
 ) -> dict[str, float]:
-    """Return learning-rate factors by rank R: 1/R of the mean's under SGD, R^-1/2 under Adam.
+    """Return the learning-rate factors for rank R: 1/R of the mean's with SGD, R^-1/2 with Adam.
 
     S z is a sum over R components. Scaled by R^-1/2 in the forward pass, it could be trained like a
-    mean ("Proposed Scaling" in the paper); by Lemma J.1 of Tensor Programs V that is the same as
-    starting S at R^-1/2 of its scale with these learning rates.
+    mean ("Proposed Scaling" in the paper). By Lemma J.1 of Tensor Programs V that is equivalent to
+    initializing S at R^-1/2 of its scale and training it with these learning rates.
     """
     power = -1.0 if family == "sgd" else -0.5
     return {
@@ -38,7 +38,7 @@ def rates_by_rank(
 
 
 def check_rank(structure: str, rank: int, shapes: Shapes) -> None:
-    """Raise ValueError if a rank is above the number of parameters of a layer."""
+    """Raise ValueError if a rank exceeds the number of parameters of a layer."""
     if rank > (P := parameter_count(shapes)):
         raise ValueError(
             f"{structure}: the rank can be at most the number of parameters, {P}; received {rank}."
@@ -46,7 +46,7 @@ def check_rank(structure: str, rank: int, shapes: Shapes) -> None:
 
 
 def singular_error(structure: object, shapes: Shapes) -> ValueError:
-    """Return the error that a KL divergence is infinite because covariances are singular."""
+    """Return the error for a KL divergence that is infinite because covariances are singular."""
     return ValueError(
         f"KL: infinite, because the covariance of {structure} over {parameter_count(shapes)} "
         "parameters is singular. Use LowRankPlusDiagonal, Diagonal or FullRank, or the "
@@ -56,16 +56,17 @@ def singular_error(structure: object, shapes: Shapes) -> ValueError:
 
 @dataclass(frozen=True)
 class Factor:
-    """One trainable tensor out of which a structure builds S.
+    """One of the trainable tensors from which a structure builds S.
 
     Args:
-        shape: Its shape.
-        tensor: The layer's tensor whose initial scale it carries. None: it carries no scale, as the
-            output side of a Kronecker product, whose input side carries it.
-        rank: How many noise components are summed through it. It starts at rank^-1/2 of its scale,
-            so that the size of S z doesn't depend on the rank.
-        variance: The share of the tensor's initial variance that it carries.
-        random: Whether it starts at normal draws (mean 0), or at its standard deviation.
+        shape: Shape of the factor.
+        tensor: The layer's tensor whose initial scale the factor carries, or None if it carries
+            none: in a Kronecker product only the input side does.
+        rank: Number of noise components that are summed through the factor. It is initialized at
+            rank^-1/2 of its scale, so that the size of S z doesn't depend on the rank.
+        variance: Fraction of the tensor's initial variance that the factor carries.
+        random: Whether its entries are initialized with normal draws of mean 0, or all with their
+            standard deviation.
     """
 
     shape: tuple[int, ...]
@@ -79,11 +80,11 @@ class Covariance(ABC):
     """The structure of a covariance Sigma = S S^T over the P parameters of a layer.
 
     S is a linear map from K independent noise components to the parameters of a layer, weight and
-    bias jointly: w = mean + S z. A structure holds settings only, no tensors. It says which tensors
-    S is made of, how S is applied, and what can be computed from S without forming it.
+    bias jointly: w = mean + S z. A structure holds settings only, no tensors. It defines which
+    tensors S is built from, how S is applied, and what can be computed from S without forming it.
 
-    To write one, make a frozen dataclass with a field `scale` and the abstract methods below,
-    and let `tacit.testing.CovarianceSuite` check it.
+    To add one, write a frozen dataclass with a field `scale` and the abstract methods below, and
+    test it with `tacit.testing.CovarianceSuite`.
     """
 
     scale: float
@@ -106,7 +107,7 @@ class Covariance(ABC):
 
     @abstractmethod
     def apply(self, factors: Mapping[str, Tensor], z: Tensor, shapes: Shapes) -> dict[str, Tensor]:
-        """Return S z, cut into the layer's tensors.
+        """Return S z, split into the layer's tensors.
 
         Args:
             factors: The tensors that `factors(shapes)` describes.
@@ -120,7 +121,7 @@ class Covariance(ABC):
     def shift(
         self, mean: Mapping[str, Tensor], factors: Mapping[str, Tensor], z: Tensor, shapes: Shapes
     ) -> dict[str, Tensor]:
-        """Return mean + S z for each tensor of the layer; a structure may know a shorter way."""
+        """Return mean + S z for each tensor of the layer; override it to fuse the sum."""
         deviation = self.apply(factors, z, shapes)
         return {name: tensor + deviation[name] for name, tensor in mean.items()}
 
@@ -134,8 +135,8 @@ class Covariance(ABC):
     ) -> Tensor:
         """Return the squared 2-Wasserstein distance of N(0, S S^T) and N(0, S0 S0^T).
 
-        |S|_F^2 + |S0|_F^2 - 2 |S0^T S|_*, with the nuclear norm, without a P x P matrix. That is
-        also the least |S - S0 Q|_F^2 over orthogonal Q, which doesn't lose digits to cancellation.
+        |S|_F^2 + |S0|_F^2 - 2 |S0^T S|_*, with the nuclear norm |.|_*, without a P x P matrix. It
+        equals min |S - S0 Q|_F^2 over orthogonal Q, which loses no digits to cancellation.
 
         Args:
             factors: The tensors of S.
@@ -160,7 +161,7 @@ class Covariance(ABC):
             shapes: The layer's tensors.
 
         Raises:
-            ValueError: If it is infinite because such covariances are singular.
+            ValueError: If it is infinite because the covariances are singular.
         """
 
     @abstractmethod
@@ -172,7 +173,7 @@ class Covariance(ABC):
         Args:
             factors: The tensors of S.
             features: Inputs x of the layer, of shape (B, in).
-            shapes: The layer's tensors: `weight` (out, in), `bias` (out,), or one of them.
+            shapes: The layer's tensors: `weight` (out, in), `bias` (out,), or only one of them.
 
         Returns:
             Variances of shape (B, out).
@@ -188,8 +189,8 @@ class Covariance(ABC):
             shapes: The layer's tensors.
             scales: Their initial standard deviations, to be multiplied by this structure's `scale`.
             rates: The learning-rate factors of their means.
-            family: "sgd" where a step is proportional to the gradient, "adam" where it is
-                normalised entry by entry.
+            family: "sgd" if steps are proportional to the gradient, "adam" if they are normalised
+                elementwise.
         """
 
     def initialize(
@@ -200,12 +201,12 @@ class Covariance(ABC):
         *,
         generator: torch.Generator | None = None,
     ) -> None:
-        """Draw the factors in place, such that each weight's variance is scale^2 in expectation.
+        """Initialize the factors in place so that each weight has expected variance scale^2.
 
         Args:
             factors: The tensors that `factors(shapes)` describes; overwritten.
-            scales: For each tensor of the layer the standard deviation its entries should have,
-                multiplied by this structure's own `scale`.
+            scales: For each tensor of the layer the standard deviation of its entries, to be
+                multiplied by this structure's `scale`.
             shapes: The layer's tensors.
             generator: Source of randomness.
         """
@@ -219,13 +220,13 @@ class Covariance(ABC):
                     factors[name].fill_(std)
 
     def dense_factor(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
-        """Return S as a matrix of shape (P, K): the image of each unit vector is a column."""
+        """Return S as a matrix of shape (P, K), whose columns are the images of unit vectors."""
         like, K = next(iter(factors.values())), self.noise_size(shapes)
         unit = torch.eye(K, dtype=like.dtype, device=like.device)
         columns = self.apply(factors, unit, shapes)
         return torch.cat([columns[name].reshape(K, -1) for name in shapes], dim=1).T
 
     def dense(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
-        """Return Sigma = S S^T of shape (P, P), for layers small enough."""
+        """Return Sigma = S S^T of shape (P, P); only for small layers."""
         S = self.dense_factor(factors, shapes)
         return S @ S.T

@@ -17,8 +17,8 @@ from tacit.weights.covariance.dense import vector
 class Diagonal(Covariance):
     """A diagonal factor S: every parameter has its own noise, w_p = mean_p + s_p z_p.
 
-    The s_p are the standard deviations up to sign: they are trained as they are, without a
-    softplus or an exponential, because the theory is about gradient descent on S itself.
+    The s_p are the standard deviations up to sign. They are trained directly, without a softplus or
+    an exponential, because the theory is about gradient descent on S itself.
 
     Args:
         scale: Initial standard deviation of a weight, relative to its parametrization's.
@@ -86,10 +86,10 @@ class Diagonal(Covariance):
 
 @dataclass(frozen=True)
 class PositiveDiagonal(Diagonal):
-    """A diagonal factor S that is trained as log s_p: for objectives with a KL divergence.
+    """A diagonal factor S that is trained as log s_p, for objectives with a KL divergence.
 
-    Trained as they are, standard deviations pass through 0, where that divergence is infinite and
-    its gradient throws them far away.
+    Trained directly, standard deviations can cross 0, where the KL divergence is infinite and its
+    gradient explodes.
 
     Examples:
         >>> import tacit, torch
@@ -126,9 +126,9 @@ class PositiveDiagonal(Diagonal):
     def learning_rates(
         self, shapes: Shapes, scales: Mapping[str, float], rates: Mapping[str, float], family: str
     ) -> dict[str, float]:
-        # The gradient in log s is s times that in s, which this undoes at the beginning. The step
-        # in s is then still s times that of `Diagonal`: with equal steps, noisy gradients threw the
-        # standard deviations of a LeNet-5 out of range within some epochs.
+        # The gradient in log s is s times that in s. Dividing by the initial s undoes this at the
+        # start of training. A step in s is then still s times that of `Diagonal`: with equal steps,
+        # noisy gradients drove the standard deviations of a LeNet-5 out of range in some epochs.
         plain = super().learning_rates(shapes, scales, rates, family)
         if family != "sgd":
             return plain

@@ -16,12 +16,12 @@ from tacit.weights.covariance.low_rank import LowRank
 class FullRank(Covariance):
     """A square dense factor S: `LowRank` with as many directions as parameters.
 
-    Costs the square of the layer's parameters, so it is for small layers; a large one is refused.
+    Takes memory quadratic in the layer's parameters, so large layers are refused.
 
     Args:
         scale: Initial standard deviation of a weight, relative to its parametrization's.
-        max_gigabytes: Largest factor that is allowed, in single precision. Training holds the
-            factor about three times: itself, its gradient and the optimizer's momentum.
+        max_gigabytes: Largest allowed size of the factor in single precision. Training takes about
+            three times as much: the factor, its gradient and the optimizer's momentum.
 
     Examples:
         >>> import tacit, torch

@@ -16,10 +16,10 @@ from tacit.weights.covariance.low_rank import contract
 
 @dataclass(frozen=True)
 class Kronecker(Covariance):
-    """A matrix-normal layer: W = mean + B Z A^T with Z of independent noise.
+    """A matrix-normal layer: W = mean + B Z A^T with independent noise Z.
 
-    **Definition.** A weight of shape (out, in, *kernel) is the matrix of shape
-    (out, in * prod(kernel)), its bias is one column more, and W is the two side by side: n columns.
+    **Definition.** A weight of shape (out, in, *kernel) is flattened to a matrix of shape
+    (out, in * prod(kernel)), the bias is appended as a column, and W is the result, with n columns.
     With A of shape (n, R_in), B of shape (out, R_out) and Z of shape (R_out, R_in),
 
         Cov[W_ij, W_kl] = (B B^T)_ik (A A^T)_jl.
@@ -27,24 +27,24 @@ class Kronecker(Covariance):
     With vec stacking columns, Cov[vec W] = A A^T (x) B B^T and S = A (x) B. Hence
     E[(W - mean)(W - mean)^T] = tr(A A^T) B B^T and E[(W - mean)^T (W - mean)] = tr(B B^T) A A^T.
 
-    Any tensors with a common first dimension fit: the gates of an LSTM, the packed projections of
-    attention, an embedding, a norm layer. (The first dimension of a transposed convolution's
-    weight is its input, so there A and B change places, and with a bias it does not fit.)
+    Any tensors with the same first dimension fit: the gates of an LSTM, the packed projections of
+    attention, an embedding, a norm layer. (The first dimension of a transposed convolution's weight
+    is its input, so A and B swap roles there, and a layer with a bias does not fit.)
 
     **Width.** B Z A^T has few singular values, so the largest is about sqrt(width/R) times that of
-    independent noise of the same size. Between two wide layers and with fixed ranks, what the layer
-    before learns through the noise comes back amplified: under muP the features' deviation changes
-    by an amount that grows like the root of the width. Let the ranks grow with the width, or give
-    it `scale=` width^-1/2.
+    independent noise of the same size. Between two wide layers and with fixed ranks, what the
+    preceding layer learns through the noise is amplified: under muP the features' deviation changes
+    by an amount that grows like the square root of the width. Let the ranks grow with the width, or
+    set `scale=` to width^-1/2.
 
     A is stored in the shapes of the layer's tensors, rank first: `weight_input` (R_in, in, *kernel)
-    and `bias_input` (R_in,); B as `weight_output` (R_out, out). Costs R_in (n) + R_out (out).
+    and `bias_input` (R_in,); B as `weight_output` (R_out, out). That is R_in n + R_out out entries.
 
     Args:
         input_rank: Rank R_in of A A^T, at most n.
         output_rank: Rank R_out of B B^T, at most out.
         scale: Initial standard deviation of a weight, relative to its parametrization's. A carries
-            it; B starts with rows of length 1 in expectation.
+            it; the rows of B initially have expected length 1.
 
     Examples:
         >>> import tacit, torch
@@ -68,7 +68,7 @@ class Kronecker(Covariance):
             listed = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
             raise ValueError(
                 f"Kronecker: expected tensors with the same first dimension, received {listed}. "
-                "Use LowRank, or name one tensor of the layer."
+                "Use LowRank, or name only one tensor of the layer."
             )
         out = first_dimensions.pop()
         columns = sum(shape.numel() for shape in shapes.values()) // out
@@ -102,8 +102,8 @@ class Kronecker(Covariance):
     def squared_distance(
         self, factors: Mapping[str, Tensor], others: Mapping[str, Tensor], shapes: Shapes
     ) -> Tensor:
-        # The closest rotation is that of each side. What is left of
-        # A (x) B - A0 (x) B0 = (A - A0) (x) B + A0 (x) (B - B0) is summed without cancellation.
+        # The closest rotation is the product of the closest rotations of both sides. The norm of
+        # A (x) B - A0 (x) B0 = (A - A0) (x) B + A0 (x) (B - B0) is then free of cancellation.
         (A, B), (A0, B0) = _sides(factors, shapes), _sides(others, shapes)
         A0, B0 = rotated(A0, A), rotated(B0, B)
         a, b = A - A0, B - B0
@@ -145,16 +145,16 @@ class Kronecker(Covariance):
     ) -> dict[str, float]:
         """Return a learning-rate factor for each side.
 
-        With the gradient G of W, a step of SGD with rate a on A changes W by B Z Z^T B^T G times a,
-        and one with rate b on B by G A Z^T Z A^T times b. Z Z^T is about R_in on R_out dimensions,
-        Z^T Z about R_out. The rows of B have length 1, so B B^T has eigenvalues of about out/R_out;
-        A A^T has about tr(A A^T)/R_in, where the trace is that of the initial scales. W changes by
-        as much as under a step with the mean's rate r if
+        With the gradient G of W, an SGD step with rate a on A changes W by a B Z Z^T B^T G, and one
+        with rate b on B by b G A Z^T Z A^T. Z Z^T is about R_in times the identity, Z^T Z about
+        R_out times. The rows of B have length 1, so B B^T has eigenvalues of about out/R_out; those
+        of A A^T are about tr(A A^T)/R_in, with the trace at the initial scales. W changes as much
+        as in a step with the mean's rate r if
 
             a = r R_out / (R_in out)    and    b = r R_in / (R_out tr(A A^T)).
 
         With the mean's rate for both, B B^T would multiply the step by the width. Adam moves every
-        entry by its rate; each side moves by the same part of its size as the mean if
+        entry by its rate; each side changes by the same fraction of its size as the mean if
 
             a = r R_in^-1/2    and    b = r R_out^-1/2 / scale.
         """

@@ -1,4 +1,4 @@
-"""Low-rank covariance: the paper's choice."""
+"""Low-rank covariance, as in the paper."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from tacit.weights.covariance.dense import kl_of_square_factors, rotated, rows, 
 class LowRank(Covariance):
     """A dense factor S with few columns: w = mean + sum_r z_r s_r.
 
-    Column s_r is a direction in the space of the layer's weight and bias, and is stored with their
-    shapes, rank first: (R, *shape). All tensors of the layer share z, so they are jointly
-    distributed. Costs R times the layer's parameters.
+    Column s_r is a direction in the space of the layer's weight and bias, stored in their shapes,
+    rank first: (R, *shape). All tensors of the layer share z, so they are jointly distributed. S
+    has R times as many entries as the layer has parameters.
 
     Args:
         rank: Number of directions R, at most the number of parameters.
@@ -60,7 +60,7 @@ class LowRank(Covariance):
     def shift(
         self, mean: Mapping[str, Tensor], factors: Mapping[str, Tensor], z: Tensor, shapes: Shapes
     ) -> dict[str, Tensor]:
-        # In one operation a small layer takes two thirds of the time, forward and backward.
+        # Fused with addmm, a small layer takes two thirds of the time, forward and backward.
         rows, sample = z.reshape(-1, self.rank), z.shape[:-1]
         shifted = {}
         for name, tensor in mean.items():
@@ -69,7 +69,7 @@ class LowRank(Covariance):
             elif tensor.is_contiguous():
                 flat = torch.addmm(tensor.view(1, -1), rows, factors[name].reshape(self.rank, -1))
                 shifted[name] = flat.view(sample + tensor.shape)
-            else:  # a sum keeps the memory format of a convolution's mean
+            else:  # unlike addmm, a sum keeps the memory format of a convolution's mean
                 shifted[name] = tensor + contract(z, factors[name])
         return shifted
 
@@ -113,9 +113,9 @@ class LowRank(Covariance):
 def contract(z: Tensor, factor: Tensor) -> Tensor:
     """Return the sum over r of z_r factor_r: (*sample, R) and (R, *shape) give (*sample, *shape).
 
-    Rank first makes this one matrix product without a transpose: measured on an MLP
-    784-512-512-10, a training step is 8 % faster than with rank last. Twice as fast as
-    torch.tensordot on small layers, where its overhead counts.
+    With rank first this is one matrix product without a transpose: a training step of an MLP
+    784-512-512-10 is 8 % faster than with rank last. On small layers it is twice as fast as
+    torch.tensordot, whose overhead dominates there.
     """
     flat = z.reshape(-1, z.shape[-1]) @ factor.reshape(z.shape[-1], -1)
     return flat.reshape((*z.shape[:-1], *factor.shape[1:]))

@@ -16,8 +16,8 @@ from tacit.weights.covariance.dense import rows, vector
 from tacit.weights.covariance.diagonal import Diagonal
 from tacit.weights.covariance.low_rank import LowRank
 
-NODES, STEP = 80, 0.35  # of the trapezoidal rule, to each side: errors of about exp(-28)
-CHUNK = 8  # nodes at a time
+NODES, STEP = 80, 0.35  # trapezoidal rule: nodes on each side, spacing; errors of about exp(-28)
+CHUNK = 8  # nodes evaluated at a time
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class LowRankPlusDiagonal(Covariance):
     """The sum of a low-rank and a diagonal covariance: S = [S_low, diag(s)].
 
     Never singular while no s_p is zero, so the KL divergence between two of them is finite. Each
-    part starts with half of the variance. The factors are named `weight` (low rank, as in
+    part initially has half of the variance. The factors are named `weight` (low rank, as in
     `LowRank`) and `weight_diagonal`.
 
     Args:
@@ -67,29 +67,29 @@ class LowRankPlusDiagonal(Covariance):
     def squared_distance(
         self, factors: Mapping[str, Tensor], others: Mapping[str, Tensor], shapes: Shapes
     ) -> Tensor:
-        """Return the squared distance, its nuclear norm by an integral over R x R determinants.
+        """Return the squared distance, with the nuclear norm as an integral of R x R determinants.
 
-        The norm is the trace of the root of M = Sigma0 Sigma, where Sigma = D^2 + L L^T. From
+        The norm is tr M^1/2 for M = Sigma0 Sigma, where Sigma = D^2 + L L^T. From
         sqrt(m) - sqrt(a) = 1/pi int_0^inf log((m + t^2) / (a + t^2)) dt,
 
             tr M^1/2 = sum |d0 d| + 1/pi int_0^inf log det((M + t^2) (D0^2 D^2 + t^2)^-1) dt.
 
-        M + t^2 is the Schur complement of [[t, Sigma0], [-Sigma, t]], a low-rank change of the same
+        M + t^2 is the Schur complement of [[t, Sigma0], [-Sigma, t]], a low-rank update of the same
         matrix with D0^2 and D^2. By the determinant lemma, with w = 1 / (d0^2 d^2 + t^2), the ratio
         is det(I + A) det(I + B + t^2 G^T (I + A)^-1 G), where A = L0^T (w d^2) L0,
         B = L^T (w d0^2) L and G = L0^T w L: positive definite, so nothing cancels.
 
-        With t = tau exp(u) the integrand is analytic for |Im u| < pi/2 and falls like exp(-|u|), so
-        the trapezoidal rule converges geometrically. In double precision.
+        With t = tau exp(u) the integrand is analytic for |Im u| < pi/2 and decays like exp(-|u|),
+        so the trapezoidal rule converges geometrically. Computed in double precision.
         """
         (L, d), (L0, d0) = (self._parts(given, shapes) for given in (factors, others))
-        # tau: the root of the mean eigenvalue of M, tr(M) / P.
+        # tau is the square root of the mean eigenvalue of M, tr(M) / P.
         trace = (d * d0).square().sum() + (L0.T @ L).square().sum()
         trace = trace + (d[:, None] * L0).square().sum() + (d0[:, None] * L).square().sum()
         tau = (trace / len(d)).detach().sqrt().clamp_min(1e-30)
         nodes = torch.arange(-NODES, NODES + 1, dtype=d.dtype, device=d.device)
-        # A few nodes at a time, computed again in the backward pass: the weights of all nodes
-        # would take a thousand numbers per parameter.
+        # A few nodes at a time, recomputed in the backward pass: storing all nodes would take about
+        # a thousand values per parameter.
         integral = torch.stack(
             [
                 checkpoint(_integrate, t, L, d, L0, d0, use_reentrant=False)
@@ -152,13 +152,13 @@ def _capacitance(L: Tensor, d: Tensor) -> Tensor:
 
 
 def _integrate(t: Tensor, L: Tensor, d: Tensor, L0: Tensor, d0: Tensor) -> Tensor:
-    """Return the trapezoidal rule's sum over some of its nodes t."""
+    """Return the trapezoidal rule's sum over the nodes t."""
     w = 1 / ((d * d0).square() + t[:, None].square())  # (nodes, P)
     A = _weighted_product(L0, w * d.square(), L0)
     B = _weighted_product(L, w * d0.square(), L)
     G = _weighted_product(L0, w * t[:, None], L)
-    # At the smallest t, where it hardly counts, A may drown the identity: what is added then, a
-    # last digit of A, keeps the solver from finding it singular.
+    # At the smallest t, which contribute little, the identity may vanish in rounding beside A. A
+    # last digit of A on the diagonal keeps the solver from finding I + A singular.
     diagonal = 1 + 1e-15 * A.detach().diagonal(dim1=-2, dim2=-1).sum(-1)
     identity = torch.eye(L.shape[1], dtype=L.dtype, device=L.device)
     B = B + G.mT @ torch.linalg.solve(diagonal[:, None, None] * identity + A, G)
@@ -173,7 +173,7 @@ def _weighted_product(left: Tensor, weights: Tensor, right: Tensor) -> Tensor:
 
 
 def _log_det_of_identity_plus(A: Tensor) -> Tensor:
-    """Return log det(I + A) of positive semi-definite matrices, with all digits of a small A."""
+    """Return log det(I + A) of positive semi-definite matrices, accurate also for small A."""
     values: Tensor = torch.linalg.eigvalsh((A + A.mT) / 2)
     return values.clamp_min(0).log1p().sum(-1)
 

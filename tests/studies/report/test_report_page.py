@@ -1,4 +1,4 @@
-"""The page in a real browser: Chromium without a window."""
+"""The page of `tacit demo`, rendered by headless Chromium."""
 
 import functools
 import json
@@ -34,7 +34,7 @@ window.addEventListener("load", () => {
 
 @functools.cache
 def browser():
-    """Return Chromium's path; Debian's is installed where that is possible."""
+    """Return the path of Chromium, installed from Debian if possible; None if there is none."""
     for name in ("chromium", "chromium-browser", "google-chrome"):
         if path := shutil.which(name):
             return path
@@ -56,10 +56,10 @@ def page(tmp_path_factory):
     return demo_page(tmp_path_factory.mktemp("page"))
 
 
-def look(page, width, *flags):
-    """Open the page from the file system, without a network; return what the browser found."""
+def measure(page, width, *flags):
+    """Open the page from the file system, without network access; return what PROBE measured."""
     if browser() is None:
-        pytest.skip("there is no Chromium, and it could not be installed")
+        pytest.skip("Chromium is not installed and could not be installed")
     probed = page.with_name("probed.html")
     probed.write_text(page.read_text().replace("</body>", f"{PROBE}</body>"))
     done = subprocess.run(
@@ -78,25 +78,25 @@ def look(page, width, *flags):
 
 
 @pytest.mark.slow
-def test_it_renders_with_all_pictures_visible(page):
-    facts = look(page, 1200)
+def test_all_pictures_are_visible(page):
+    facts = measure(page, 1200)
     assert len(facts["pictures"]) == 6
     assert all(natural > 300 and shown > 300 for natural, shown in facts["pictures"])
     assert facts["overflow"] <= 0
 
 
 @pytest.mark.slow
-def test_on_a_phone_nothing_sticks_out(page):
-    facts = look(page, 500)  # the narrowest window that Chromium opens
+def test_nothing_overflows_on_a_phone(page):
+    facts = measure(page, 500)  # the narrowest window that Chromium opens
     assert facts["overflow"] <= 0
     assert all(200 < shown <= facts["width"] for _, shown in facts["pictures"])
     assert float(facts["size"].removesuffix("px")) >= 16
 
 
 @pytest.mark.slow
-def test_in_the_dark(page):
-    light = look(page, 1200)
-    dark = look(page, 1200, "--force-dark-mode", "--blink-settings=preferredColorScheme=0")
+def test_dark_mode_inverts_the_brightness(page):
+    light = measure(page, 1200)
+    dark = measure(page, 1200, "--force-dark-mode", "--blink-settings=preferredColorScheme=0")
 
     def brightness(color):
         return sum(map(int, re.findall(r"\d+", color)[:3]))
@@ -105,14 +105,14 @@ def test_in_the_dark(page):
     assert brightness(dark["background"]) < brightness(dark["text"])
 
 
-def test_it_is_one_file_that_needs_no_other(page):
+def test_the_page_is_self_contained(page):
     text = page.read_text()
     assert not re.search(r"(src|href)=\"(?!data:)", text)
     assert "http" not in text
     assert text.count("<img alt=") == 6
 
 
-def test_what_is_written_is_escaped(tmp_path):
+def test_text_is_escaped(tmp_path):
     page = Page("a < b")
     page.text("<script>alert(1)</script>")
     page.table(["x", "y&z"], [["<b>", "1"]])

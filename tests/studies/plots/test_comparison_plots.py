@@ -1,22 +1,31 @@
 import math
 
-from tacit.studies.plots.comparison import _shade, colour, plot_comparison, plot_cost, plot_heat
+import pytest
+
+from tacit.studies.plots.comparison import colour, plot_comparison, plot_cost, plot_heat
 
 METHODS = [f"method_{i}" for i in range(12)]
 
 
-def test_every_method_has_its_colour():
+def test_every_method_has_its_own_colour():
     assert len({colour(METHODS, method) for method in METHODS}) == 12
 
 
-def test_a_number_that_is_missing_hides_no_other():
-    table = {"one": {"fog": math.nan}, "two": {"fog": 1.0}, "three": {"fog": 3.0}}
-    assert [_shade(table, method, "fog") for method in table] == [1.0, 0.0, 1.0]
-    same = {"one": {"fog": 2.0}, "two": {"fog": 2.0}}
-    assert _shade(same, "one", "fog") == 0
+@pytest.mark.parametrize(
+    ("numbers", "shades"),
+    [
+        ([1.0, 2.0, 3.0], [0.0, 0.5, 1.0]),
+        ([math.nan, 1.0, 3.0], [1.0, 0.0, 1.0]),
+        ([2.0, 2.0], [0, 0]),
+    ],
+)
+def test_shades_span_the_finite_numbers_of_a_column(numbers, shades):
+    table = {f"method_{i}": {"fog": number} for i, number in enumerate(numbers)}
+    (image,) = plot_heat(table).axes[0].images
+    assert image.get_array().flatten().tolist() == shades
 
 
-def test_figures(tmp_path):
+def test_figures_are_labelled_and_written(tmp_path):
     points = {method: (0.1 * i, math.nan) for i, method in enumerate(METHODS)}
     figure = plot_comparison({"NLL": points, "ECE": points}, tmp_path / "a.png")
     assert [axis.get_title() for axis in figure.axes] == ["NLL", "ECE"]

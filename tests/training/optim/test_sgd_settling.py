@@ -1,0 +1,173 @@
+"""Deferred updates are settled before any access; stale references are detected where possible."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import tacit
+from training.optim.optimizer_pair import EXACT, LR, Pair, make_model, train
+
+ACCESSES = {
+    "factors": lambda pair: pair.model.factors,
+    "parameters": lambda pair: list(pair.model.parameters()),
+    "state_dict": lambda pair: pair.model.state_dict(),
+    "distributions": lambda pair: pair.model.distributions,
+    "samples": lambda pair: pair.model(torch.ones(2, 5), samples=2),
+    "generator": lambda pair: pair.model(torch.ones(2, 5), generator=torch.Generator()),
+    "deepcopy": lambda pair: copy.deepcopy(pair.model),
+    "pickle": lambda pair: pickle.dumps(pair.model),
+    "to": lambda pair: pair.model.to(torch.float64),
+    "inference": lambda pair: torch.inference_mode()(pair.model)(torch.ones(2, 5)),
+    "optimizer": lambda pair: pair.ours.state_dict(),
+    "parent": lambda pair: nn.Sequential(pair.model).state_dict(),
+    "parent's parameters": lambda pair: list(nn.Sequential(pair.model).parameters()),
+    "param_groups": lambda pair: pair.ours.param_groups[0]["params"],
+    "deepcopy of the optimizer": lambda pair: copy.deepcopy(pair.ours),
+    "settle": lambda pair: pair.model.settle(),
+    "children": lambda pair: list(pair.model.children()),
+    "apply": lambda pair: pair.model.apply(lambda module: None),
+    "repr": lambda pair: repr(pair.model),
+}
+
+
+@pytest.mark.parametrize("access", ACCESSES)
+def test_access_finds_settled_factors(access):
+    pair = Pair(momentum=0.9)
+    for step in range(30):
+        pair.step()
+        if step % 4 == 2:
+            ACCESSES[access](pair)
+            kept, other = pair.model.unsettled_factors, pair.other.factors
+            for mine, theirs in zip(kept.parameters(), other.parameters(), strict=True):
+                assert_close(mine, theirs, **EXACT)
+    pair.check()
+
+
+@pytest.mark.parametrize("access", ["factors", "samples", "parent's parameters", "param_groups"])
+def test_access_between_forward_backward_and_step_is_exact(access):
+    pair = Pair(momentum=0.9)
+    for step in range(20):
+        pair.zero_grad()
+        x = torch.randn(6, 5, generator=pair.data)
+        output, other = pair.outputs(x)
+        if step % 3 == 0:
+            ACCESSES[access](pair)
+        output.square().mean().backward()
+        other.square().mean().backward()
+        if step % 4 == 0:
+            ACCESSES[access](pair)
+            factors = zip(
+                pair.model.unsettled_factors.parameters(),
+                pair.other.factors.parameters(),
+                strict=True,
+            )
+            for mine, theirs in factors:
+                assert_close(mine.grad, theirs.grad, **EXACT)
+        pair.take_step()
+    pair.check()
+
+
+def test_settling_frees_the_memory_of_deferral():
+    model = make_model()
+    optimizer = tacit.SGD(model, LR, momentum=0.9)
+    train(model, optimizer, 3)
+    factors = sum(factor.nbytes for factor in model.unsettled_factors.parameters())
+    assert optimizer.deferred_bytes >= 2 * factors  # the factors and their momentum
+    outputs = []
+    for seed in range(5):
+        torch.manual_seed(seed)
+        outputs.append(model(torch.ones(4, 5)))
+        assert optimizer.deferred_bytes >= 2 * factors
+        model.settle()
+        assert optimizer.deferred_bytes == 0
+    for seed, output in enumerate(outputs):  # passes since the last step can still be repeated
+        torch.manual_seed(seed)
+        assert_close(model(torch.ones(4, 5)), output, **EXACT)
+    assert optimizer.deferred_bytes == 0
+
+
+def test_a_factor_changed_through_an_old_reference_keeps_the_change_and_warns():
+    model = make_model()
+    optimizer = tacit.SGD(model, LR, momentum=0.9)
+    factor = model.get_submodule("factors.0").weight
+    train(model, optimizer, 3)
+    with torch.no_grad():
+        factor.fill_(0.1)
+    with pytest.warns(UserWarning, match="a factor was changed through a reference kept"):
+        model.settle()
+    assert_close(model.factors.get_submodule("0").weight, torch.full_like(factor, 0.1))
+    train(model, optimizer, 3)
+    model.settle()
+
+
+def test_gradients_changed_through_old_references_stop_deferral_with_a_warning():
+    """The change would miss the factors."""
+    model = make_model()
+    optimizer = tacit.SGD(model, LR, momentum=0.9)
+    parameters = list(model.parameters())
+
+    def clipped():
+        for _ in range(5):
+            optimizer.zero_grad()
+            model(torch.ones(4, 5)).square().mean().backward()
+            nn.utils.clip_grad_norm_(parameters, 1e-6)
+            optimizer.step()
+
+    with pytest.warns(UserWarning, match="gradients were changed through references kept"):
+        clipped()
+    assert not optimizer.defers
+    optimizer.state.clear()  # the momentum of the first, unclipped step
+    before = copy.deepcopy(model.factors.state_dict())
+    clipped()
+    assert_close(model.factors.state_dict(), before, rtol=0, atol=1e-6)
+
+
+def test_gradients_may_be_dropped_through_old_references():
+    model = make_model()
+    optimizer = tacit.SGD(model, LR)
+    parameters, before = list(model.parameters()), copy.deepcopy(model.state_dict())
+    for _ in range(3):
+        model(torch.ones(4, 5)).square().mean().backward()
+        for parameter in parameters:
+            parameter.grad = None
+        optimizer.step()
+    assert_close(model.state_dict(), before, rtol=0, atol=0)
+
+
+def test_autograd_detects_a_graph_of_weights_from_before_a_step():
+    model = make_model()
+    optimizer = tacit.SGD(model, LR)
+    x = torch.ones(4, 5)
+    hidden = model.module[2](model.module[1](model.module[0](x)))
+    model(x).square().mean().backward()
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        hidden.sum().backward()
+
+
+def test_functional_call_gives_gradients_to_the_tensors_passed_in():
+    model = make_model()
+    optimizer = tacit.SGD(model, LR, momentum=0.9)
+    train(model, optimizer, 3)
+    others = {n: p.detach().clone().requires_grad_() for n, p in model.named_parameters()}
+    output = torch.func.functional_call(model, others, (torch.ones(4, 5),))
+    output.square().mean().backward()
+    assert all(tensor.grad is not None for tensor in others.values())
+    optimizer.step()
+    optimizer.state_dict()
+
+
+def test_gradients_are_formed_after_the_optimizer_is_deleted():
+    model = make_model()
+    optimizer = tacit.SGD(model, LR)
+    model(torch.ones(4, 5)).sum().backward()
+    optimizer.step()
+    assert optimizer.within_block
+    del optimizer
+    model.zero_grad()
+    model(torch.ones(4, 5)).sum().backward()
+    assert all(factor.grad is not None for factor in model.factors.parameters())

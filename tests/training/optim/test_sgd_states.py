@@ -1,0 +1,138 @@
+"""States, copies and parameter groups of tacit.SGD, and other optimizers of the same model."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import tacit
+from training.optim.optimizer_pair import EXACT, LR, Pair, make_model, train
+
+
+def test_loading_a_state_discards_deferred_updates():
+    pair = Pair(momentum=0.9)
+    start = copy.deepcopy((pair.model.state_dict(), pair.torchs.state_dict()))
+    for _ in range(3):
+        pair.step()
+    assert pair.ours.within_block
+    pair.model.load_state_dict(start[0])
+    assert_close(pair.model.state_dict(), start[0], rtol=0, atol=0)
+    nn.Sequential(pair.model).load_state_dict({f"0.{n}": v for n, v in start[0].items()})
+    pair.ours.load_state_dict(start[1])
+    pair.other.load_state_dict(start[0])
+    pair.torchs.load_state_dict(start[1])
+    for _ in range(20):
+        pair.step()
+    pair.check()
+
+
+def test_states_are_exchangeable_with_torch():
+    pair = Pair(momentum=0.9)
+    for _ in range(5):
+        pair.step()
+    mine, theirs = copy.deepcopy((pair.ours.state_dict(), pair.torchs.state_dict()))
+    pair.ours.load_state_dict(theirs)
+    pair.torchs.load_state_dict(mine)
+    for _ in range(15):
+        pair.step()
+    pair.check()
+
+
+def test_a_pickled_copy_of_the_optimizer_works():
+    for momentum in (0.0, 0.9):
+        pair = Pair(momentum=momentum)
+        pair.step()
+        model, optimizer = pickle.loads(pickle.dumps((pair.model, pair.ours)))
+        train(model, optimizer, 2)
+        assert {group["fused"] for group in optimizer.param_groups} == {True}
+        assert {group["fused"] for group in optimizer.state_dict()["param_groups"]} == {None}
+
+
+def test_the_momentum_may_be_cleared_during_training():
+    pair = Pair(momentum=0.9)
+    for step in range(40):
+        pair.step()
+        if step % 7 == 3:
+            pair.model.settle()
+            for optimizer in pair.both:
+                optimizer.state.clear()
+    pair.check()
+    pair.ours.state.clear()  # without settling: this ends the block
+    train(pair.model, pair.ours, 40)
+    assert all(p.isfinite().all() for p in pair.model.parameters())
+
+
+def test_parameter_groups_may_be_removed_and_added():
+    model = make_model()
+    optimizer = tacit.SGD(model, LR, momentum=0.9)
+    removed = dict.__getitem__(optimizer.param_groups.pop(), "params")
+    extra = nn.Parameter(torch.ones(2))
+    optimizer.add_param_group({"params": [extra], "lr": LR})
+    before = copy.deepcopy(model.state_dict())
+    for _ in range(5):
+        optimizer.zero_grad()
+        (model(torch.ones(4, 5)).square().mean() + extra.sum()).backward()
+        optimizer.step()
+    after = model.state_dict()
+    names = [
+        name for name, parameter in model.named_parameters() if any(parameter is p for p in removed)
+    ]
+    assert [name for name in after if torch.equal(after[name], before[name])] == names
+    assert names
+    assert not torch.equal(extra, torch.ones(2))
+
+
+@pytest.mark.parametrize("which", ["param_groups", "parameters", "factors"])
+def test_another_optimizer_takes_over_exactly(which):
+    """From its first step on."""
+    pair = Pair(momentum=0.9)
+    for _ in range(3):
+        pair.step()
+    others = [
+        torch.optim.Adam(
+            {
+                "param_groups": lambda model=model: model.param_groups(LR),
+                "parameters": model.parameters,
+                "factors": lambda model=model: model.factors.parameters(),
+            }[which](),
+            lr=LR,
+        )
+        for model in (pair.model, pair.other)
+    ]
+    for step in range(9):
+        deferred = step == 0 and which != "param_groups"  # `param_groups` ends deferral at once
+        if deferred:
+            outputs = pair.outputs(torch.ones(4, 5))
+        else:
+            outputs = []
+            for model in (pair.model, pair.other):
+                torch.manual_seed(5)
+                outputs.append(model(torch.ones(4, 5)))
+        assert pair.ours.defers is deferred
+        for optimizer, output in zip(others, outputs, strict=True):
+            optimizer.zero_grad()
+            output.square().mean().backward()
+            optimizer.step()
+    named = dict(pair.other.named_parameters())
+    for name, parameter in pair.model.named_parameters():
+        assert_close(parameter, named[name], **EXACT)
+
+
+def test_gradient_hooks_are_removed_with_the_optimizer():
+    model = make_model()
+    for _ in range(3):
+        train(model, tacit.SGD(model, LR), 2)
+    assert len(model.module[0].weight._post_accumulate_grad_hooks) == 1
+    model.param_groups(LR)
+    assert not model.module[0].weight._post_accumulate_grad_hooks
+
+
+def test_step_hooks_run_once_per_step():
+    torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=LR)
+    pair, calls = Pair(), []
+    pair.ours.register_step_post_hook(lambda *_: calls.append(1))
+    pair.step()
+    assert calls == [1]

@@ -1,0 +1,105 @@
+"""Data and networks that tacit.fit accepts."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+from torch.utils.data import DataLoader, TensorDataset
+
+import tacit
+from training.fit_problem import X, Y, fit, make_model, weights
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        (X.numpy(), Y.numpy()),
+        [X, Y[:, None]],
+        TensorDataset(X, Y),
+        DataLoader(TensorDataset(X, Y), batch_size=16, shuffle=True),
+    ],
+    ids=["arrays", "column", "dataset", "loader"],
+)
+def test_all_kinds_of_data_train_reproducibly(train):
+    runs = [make_model(), make_model()]
+    for model in runs:
+        fit(model, train)
+    assert_close(weights(runs[0]), weights(runs[1]), rtol=0, atol=0)
+
+
+def test_a_dataset_and_its_tensors_give_the_same_result():
+    runs = [make_model(), make_model()]
+    fit(runs[0], TensorDataset(X, Y))
+    fit(runs[1], (X, Y))
+    assert_close(weights(runs[0]), weights(runs[1]))
+
+
+def test_arrays_in_double_precision_are_converted():
+    model = make_model()
+    fit(model, (X.double().numpy(), Y.int().numpy()), (X.double(), Y[:, None]))
+    assert tacit.evaluate(model, (X.double(), Y))["nll"] < 1
+    assert tacit.predict(model, X.double().numpy()).probs.dtype == torch.float32
+
+
+def test_the_normalisation_of_images_is_recorded(tmp_path):
+    pixels = torch.randint(0, 256, (32, 1, 2, 2), dtype=torch.uint8).numpy()
+    images = tacit.data.Images(pixels, np.arange(32) % 2, mean=(0.4,), std=(0.2,))
+    net = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    model = tacit.variational(net, rank=2, likelihood=tacit.Categorical())
+    tacit.fit(model, images, epochs=1, lr=0.01, batch_size=16, progress=False)
+    loaded = tacit.load(
+        tacit.save(model, tmp_path / "m.safetensors"), nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    )
+    assert loaded.preprocessing == {"scale": 1 / 255, "mean": [0.4], "std": [0.2]}
+    with pytest.raises(ValueError, match=r"Images\(mean\): expected 1 or 1 values"):
+        tacit.data.Images(pixels, np.arange(32) % 2, mean=(0.4, 0.4))
+
+
+def test_a_hugging_face_model_trains_on_batches_of_dicts():
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16, max_position_embeddings=8, num_labels=2,
+    )  # fmt: skip
+    words = torch.randint(0, 20, (64, 8))
+    labels = (words[:, 0] > 9).long()
+    inputs = {"input_ids": words, "attention_mask": torch.ones_like(words)}
+    rows = [{**{k: v[i] for k, v in inputs.items()}, "labels": labels[i]} for i in range(64)]
+    net = BertForSequenceClassification(config)
+    model = tacit.variational(net, ["classifier"], rank=4, likelihood=tacit.Categorical())
+    kwargs = {"epochs": 15, "lr": 0.01, "optimizer": "adam", "batch_size": 16, "progress": False}
+    history = tacit.fit(model, (inputs, labels), DataLoader(rows, batch_size=32), **kwargs)
+    assert history["nll"][-1] < history["nll"][0]
+    assert history["accuracy"][-1] > 0.9
+    logits = tacit.predict(model, DataLoader(rows, batch_size=32)).logits
+    assert logits.shape == (32, 64, 2)
+
+
+def test_a_plain_network_trains():
+    net = nn.Linear(4, 2)
+    history = tacit.fit(net, (X, Y), (X, Y), epochs=10, lr=0.1, likelihood=tacit.Categorical())
+    assert history["accuracy"][-1] > 0.9
+
+
+def test_layers_in_eval_mode_stay_in_eval_mode():
+    net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+    model = tacit.variational(net, {"2": tacit.LowRank(2)}, likelihood=tacit.Categorical())
+    net[1].eval()
+    before = net[1].running_mean.clone()
+    fit(model, validation=(X, Y))
+    assert not net[1].training
+    assert model.training
+    assert_close(net[1].running_mean, before, rtol=0, atol=0)
+
+
+def test_batch_norm_trains_with_draws_and_a_short_last_batch():
+    net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+    model = tacit.variational(net, {"2": tacit.LowRank(2)}, likelihood=tacit.Categorical())
+    history = fit(model, (X[:41], Y[:41]), draws=8, batch_size=32)
+    assert math.isfinite(history["loss"][-1])
+    assert model.draws == 1
