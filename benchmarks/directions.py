@@ -59,7 +59,7 @@ def scores(
     model = tacit.variational(net, where, draws=draws)
     optimizer: torch.optim.Optimizer
     if turns:
-        optimizer = tacit.SGD(model, LR, momentum=0.9)
+        optimizer = tacit.SGD(model, LR, momentum=0.9, deferred=True)
     else:
         optimizer = torch.optim.SGD(model.param_groups(LR), LR, momentum=0.9)
     shuffled = torch.Generator().manual_seed(seed)

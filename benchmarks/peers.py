@@ -63,13 +63,17 @@ def plain(x: Tensor, y: Tensor) -> Step:
 def ours(x: Tensor, y: Tensor) -> Step:
     """Train tacit with rank 10 in the first and 20 in the last layer, one draw."""
     model = tacit.variational(network(), {"0": tacit.LowRank(10), "4": tacit.LowRank(20)})
-    return descent(model, lambda: F.cross_entropy(model(x), y), tacit.SGD(model, 1e-3, 0.9))
+    return descent(
+        model, lambda: F.cross_entropy(model(x), y), tacit.SGD(model, 1e-3, 0.9, deferred=True)
+    )
 
 
 def ours_by_default(x: Tensor, y: Tensor) -> Step:
     """Train tacit with all layers random, the default of `variational` and `fit`."""
     model = tacit.variational(network(), draws=8)
-    return descent(model, lambda: F.cross_entropy(model(x), y), tacit.SGD(model, 1e-3, 0.9))
+    return descent(
+        model, lambda: F.cross_entropy(model(x), y), tacit.SGD(model, 1e-3, 0.9, deferred=True)
+    )
 
 
 def bayesian_torch(x: Tensor, y: Tensor) -> Step:

@@ -50,7 +50,7 @@ def step(model: nn.Module, x: Tensor, optimizer: str = OURS, **call: int) -> Ste
     y = torch.randint(CLASSES, (len(x),))
     stepper: torch.optim.Optimizer
     if isinstance(model, Variational) and optimizer == OURS:
-        stepper = tacit.SGD(model, lr=1e-3, momentum=0.9)
+        stepper = tacit.SGD(model, lr=1e-3, momentum=0.9, deferred=True)
     else:
         groups = model.param_groups(1e-3) if isinstance(model, Variational) else model.parameters()
         stepper = torch.optim.SGD(groups, lr=1e-3, momentum=0.9)

@@ -77,7 +77,7 @@ def training_step(model: nn.Module, x: Tensor, y: Tensor, **plain: bool) -> Call
     """Return a training step, with tacit.SGD or, for a plain network, torch's SGD."""
     optimizer: torch.optim.Optimizer
     if isinstance(model, Variational):
-        optimizer = tacit.SGD(model, lr=1e-3, momentum=0.9)
+        optimizer = tacit.SGD(model, lr=1e-3, momentum=0.9, deferred=True)
     else:
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, **plain)
 

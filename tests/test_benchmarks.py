@@ -5,11 +5,8 @@ import sys
 from importlib import import_module
 
 import pytest
-import torch
-from torch import nn
 
 from benchmarks import page, step_time
-from tacit.studies.timing import training_bytes
 from tacit.training.optim import eligibility
 
 BENCHMARKS = {
@@ -75,14 +72,6 @@ def test_the_page_shows_them_all(results, monkeypatch):
         assert f"## {part}" in text
     assert len(list(results.glob("index-*.png"))) == 4
     assert "<img" in (results / "index.html").read_text()
-
-
-def test_memory_is_counted_by_hand():
-    # Parameters, gradients and momentum of 3 x 2 + 2 numbers; the input is saved for the backward
-    # pass, and the output by square.
-    net, x = nn.Linear(3, 2), torch.randn(5, 3)
-    expected = 4 * (3 * 8 + 5 * 3 + 5 * 2)
-    assert training_bytes(net, lambda: net(x).square().sum()) == expected
 
 
 def test_memory_of_resnet18_is_within_a_twentieth():

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from test_architecture import ROOMS
 
 ROOT = Path(__file__).parent.parent

@@ -23,7 +23,7 @@ def train(rank, port, folder, ours):
     parallel = DistributedDataParallel(model)  # starts from the parameters of rank 0
     if ours:
         eligibility.WIDE = eligibility.SMALL = 0  # in one process it would defer updates
-        optimizer = tacit.SGD(model, lr=0.05, momentum=0.9)
+        optimizer = tacit.SGD(model, lr=0.05, momentum=0.9, deferred=True)
     else:
         optimizer = torch.optim.SGD(model.param_groups(lr=0.05), momentum=0.9)
     x = torch.ones(6, 4)  # the same data: only the noise differs

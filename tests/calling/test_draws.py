@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -200,3 +201,63 @@ def test_batch_norm_gets_at_least_two_examples_per_group_by_default():
 def test_an_empty_batch_gives_an_empty_output():
     model = tacit.variational(mlp(4, 8, 3), draws=5)
     assert model(X[:0]).shape == (0, 3)
+
+
+class TestWhatCannotBeSplit:
+    class PerExample(nn.Module):
+        """Multiplies each example by a value from an argument that is not a tensor."""
+
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 3)
+
+        def forward(self, x, extra=None):
+            return self.linear(x)
+
+    class Graph(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 3)
+
+        def forward(self, x, adjacency):
+            return adjacency @ self.linear(x)
+
+    @pytest.mark.parametrize(
+        "extra",
+        [
+            np.ones(10),
+            {"a": np.ones((10, 2))},
+            ["word"] * 10,
+            {"words": ["word"] * 10},
+            [["word"] * 10, 3],
+            range(10),
+        ],
+        ids=lambda extra: type(extra).__name__,
+    )
+    def test_values_per_example_outside_of_tensors(self, extra):
+        model = tacit.variational(self.PerExample())
+        for kwargs in ({"draws": 2}, {"draws": 3}):
+            with pytest.raises(ValueError, match="one entry for each of the 10 examples can't be"):
+                model(X, extra, **kwargs)
+        model(X, extra, draws=1)
+
+    @pytest.mark.parametrize("extra", [np.ones(3), np.array(2.0), ["a", "b"], "ten words.", 10])
+    def test_other_values_are_shared(self, extra):
+        assert tacit.variational(self.PerExample())(X, extra, draws=2).shape == (10, 3)
+
+    @pytest.mark.parametrize("draws", [2, 3])
+    def test_a_graph(self, draws):
+        model = tacit.variational(self.Graph())
+        for _ in range(2):
+            with pytest.raises(ValueError, match=r"draws: the module runs on the whole .* draws=1"):
+                model(X, torch.eye(10), draws=draws)
+        assert model(X, torch.eye(10), draws=1).shape == (10, 3)
+
+    @pytest.mark.parametrize("draws", [2, 3])
+    def test_a_single_example(self, model, draws):
+        with pytest.raises(ValueError, match="for a single example or a whole graph use draws=1"):
+            model(X[0], draws=draws)
+
+    def test_a_wrong_call_raises_the_modules_own_error(self, model):
+        with pytest.raises(RuntimeError, match="mat1 and mat2"):
+            model(X[:, :3], draws=2)

@@ -185,3 +185,16 @@ def test_gradients_reach_means_and_factors_through_samples_and_weights():
         model.zero_grad()
         output.square().sum().backward()
         assert all(parameter.grad.abs().sum() > 0 for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("kwargs", [{"samples": 3}, {"draws": 3}], ids=str)
+def test_attention_has_gradients_in_eval_mode(kwargs):
+    """Its fast path in eval mode has no derivative, and does not notice that one is needed."""
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    net = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+    model = tacit.variational(net, {"*": LowRank(2)}).eval()
+    x = torch.linspace(-1, 1, 96).reshape(4, 3, 8)
+    model(x, **kwargs).square().sum().backward()
+    assert all(factor.grad.isfinite().all() for factor in model.factors.parameters())
+    assert model.call_notes == [] or "draws" in kwargs
+    assert torch.backends.mha.get_fastpath_enabled()

@@ -1,3 +1,5 @@
+import signal
+
 import pytest
 
 from tacit.cli import main
@@ -46,3 +48,26 @@ def test_invalid_arguments_are_reported(tmp_path, capsys, arguments, message):
 def test_a_report_requires_results(tmp_path, capsys):
     assert bench("report", tmp_path) == 2
     assert "there are no results" in capsys.readouterr().err
+
+
+def test_a_file_is_refused_as_the_results_folder(tmp_path, capsys):
+    (tmp_path / "file").write_text("kept")
+    for out in (tmp_path / "file", tmp_path / "file" / "folder"):
+        assert bench("run", "--data", "digits", "--methods", "standard", "--out", out) == 2
+        message = capsys.readouterr().err
+        assert f"--out: expected a folder, {tmp_path / 'file'} is a file; choose another" in message
+        assert len(message.splitlines()) == 1
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_a_path_is_refused_as_a_module(tmp_path, capsys):
+    assert bench("run", "--data", "../mine:problem", "--out", tmp_path) == 2
+    assert "received the path '../mine:problem'" in capsys.readouterr().err
+
+
+def test_the_handler_of_sigterm_is_restored_after_a_failure(tmp_path, capsys):
+    before = signal.getsignal(signal.SIGTERM)
+    arguments = ["--data", "digits", "--methods", "standard", "--out", tmp_path, "--jobs", 0]
+    assert bench("run", *arguments) == 2
+    assert "jobs: expected -1 or at least 1" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is before

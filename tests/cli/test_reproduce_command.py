@@ -1,3 +1,7 @@
+import json
+
+import pytest
+
 from tacit.cli import main
 
 
@@ -16,3 +20,33 @@ def test_unknown_experiments_are_rejected(tmp_path, capsys):
 def test_a_page_requires_results(tmp_path, capsys):
     assert main(["reproduce", "page", "--out", str(tmp_path)]) == 2
     assert "there are no results of tacit reproduce" in capsys.readouterr().err
+
+
+def test_a_file_is_refused_as_the_results_folder_before_computing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("tacit.cli.reproduce.reproduce", None)
+    (tmp_path / "file").touch()
+    assert main(["reproduce", "rank_scaling", "--out", str(tmp_path / "file")]) == 2
+    assert f"--out: expected a folder, {tmp_path / 'file'} is a file" in capsys.readouterr().err
+
+
+SAVED = {"arguments": {}, "scale": "smoke", "versions": {}, "commit": None, "results": {"rows": []}}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not a result of tacit reproduce: "),
+        ("[]", "is not a result of tacit reproduce: "),
+        ("{}", "is not a result of tacit reproduce: 'arguments' is missing."),
+        (json.dumps({**SAVED, "scale": 5}), "is not a result of tacit reproduce: 'scale' holds 5."),
+        (json.dumps(SAVED), "is not a result of tacit reproduce rank_scaling: "),
+    ],
+)
+def test_files_without_results_are_reported_in_one_line(text, message, tmp_path, capsys):
+    path = tmp_path / "rank_scaling" / "results.json"
+    path.parent.mkdir()
+    path.write_text(text)
+    assert main(["reproduce", "page", "--out", str(tmp_path)]) == 2
+    printed = capsys.readouterr().err
+    assert f"{path} {message}" in printed
+    assert len(printed.splitlines()) == 1

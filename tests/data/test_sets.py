@@ -14,10 +14,8 @@ import torch
 from PIL import Image
 
 import tacit
-from tacit.cli import main
 from tacit.data import (
     cache,
-    catalog,
     cifar,
     corrupted,
     formats,
@@ -506,36 +504,3 @@ def test_tables(tmp_path, monkeypatch):
     assert not torch.equal(tacit.data.uci("yacht", tmp_path, seed=1).train[0], x)
     with pytest.raises(ValueError, match="uci: expected one of airfoil, .*received 'boston'"):
         tacit.data.uci("boston", tmp_path)
-
-
-class TestCommand:
-    def test_list(self, made_up, capsys):
-        assert main(["data", "list", "--root", str(made_up)]) == 0
-        printed = capsys.readouterr().out
-        assert "tiny_imagenet_c" in printed
-        assert "0 of 15" in printed
-
-    def test_path_and_verify(self, made_up, capsys):
-        assert main(["data", "path", "mnist", "--root", str(made_up)]) == 0
-        assert capsys.readouterr().out.strip() == str(made_up / "mnist.safetensors")
-        # A stand-in for MNIST, with another digest.
-        assert main(["data", "verify", "--root", str(made_up)]) == 3
-        assert "mnist: wrong content: expected SHA-256" in capsys.readouterr().out
-
-    def test_fetch(self, tmp_path, capsys, monkeypatch):
-        recipe = small_recipe("mnist", {"x": torch.ones(2)}, [HERE])
-        monkeypatch.setitem(catalog.CATALOG, "mnist", recipe)
-        assert main(["data", "fetch", "mnist", "--root", str(tmp_path)]) == 0
-        assert (tmp_path / "mnist.safetensors").exists()
-        gone = small_recipe("mnist", {}, [GONE])
-        monkeypatch.setitem(catalog.CATALOG, "mnist", gone)
-        assert main(["data", "fetch", "mnist", "--root", str(tmp_path / "other")]) == 3
-        assert "could not be fetched" in capsys.readouterr().err
-
-    def test_an_unknown_set(self, capsys):
-        assert main(["data", "path", "imagenet"]) == 2
-        assert "data: expected one of mnist, " in capsys.readouterr().err
-
-    def test_a_family(self, tmp_path, capsys):
-        assert main(["data", "path", "cifar10_c", "--root", str(tmp_path)]) == 0
-        assert len(capsys.readouterr().out.splitlines()) == 15

@@ -226,3 +226,37 @@ def test_bad_input_is_refused():
         tacit.calibrate(Broken(), (x, y), likelihood=tacit.Categorical())
     with pytest.raises(ValueError, match="scope: expected logits or mean"):
         calibrate((x, y), scope="all")
+
+
+@pytest.mark.parametrize("shape", [(200, 3), (150, 4), (40, 5, 3)], ids=["D = C", "D != C", "2-D"])
+def test_several_labels_per_example_equal_the_flattened_problem(shape):
+    torch.manual_seed(0)
+    logits = 4 * torch.randn(*shape, 3)
+    labels = torch.distributions.Categorical(logits=logits / 4).sample()
+    found, _ = calibrate((logits, labels))
+    expected, _ = calibrate((logits.reshape(-1, 3), labels.flatten()))
+    assert found == expected
+    assert found.temperature == pytest.approx(4.0, rel=0.2)
+    each, likelihood = calibrate((logits, labels), per_class=True)
+    flat, reference = calibrate((logits.reshape(-1, 3), labels.flatten()), per_class=True)
+    assert each.nll == pytest.approx(flat.nll)
+    torch.testing.assert_close(likelihood.temperature, reference.temperature)
+
+
+@pytest.mark.parametrize("shape", [(400,), (200, 2)])
+def test_it_finds_the_temperature_of_soft_binary_targets(shape):
+    logits = 2 * torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    pair, likelihood = (3 * logits, logits.sigmoid()), tacit.Bernoulli()
+    found = tacit.calibrate(Given(), pair, likelihood=likelihood)
+    assert found.temperature == pytest.approx(3.0, rel=0.02)
+    before = F.binary_cross_entropy_with_logits(pair[0].double(), pair[1].double()).item()
+    assert found.nll_before == pytest.approx(before)
+    scores = tacit.evaluate(Given(), pair, likelihood=likelihood)
+    assert scores["nll"] == pytest.approx(found.nll, rel=1e-5)
+
+
+def test_binary_targets_out_of_range_are_refused():
+    with pytest.raises(ValueError, match="Bernoulli: target 2.0 is out of range"):
+        tacit.calibrate(
+            Given(), (torch.zeros(3), torch.tensor([0.0, 1.0, 2.0])), likelihood=tacit.Bernoulli()
+        )

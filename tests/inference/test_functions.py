@@ -135,3 +135,55 @@ def test_images_are_normalised():
 
 def test_predictions_carry_no_gradients():
     assert not tacit.predict(make_model(tacit.Categorical()), X).probs.requires_grad
+
+
+def test_other_objects_than_models_are_refused():
+    for call in (
+        lambda: tacit.predict(None, X), lambda: tacit.predict(lambda x: x, X),
+        lambda: tacit.evaluate(None, (X, X), likelihood=tacit.Gaussian()),
+        lambda: tacit.calibrate(None, (X, X)),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match="model: expected a variational model, a network"):
+            call()
+    with pytest.raises(TypeError, match=r"likelihood: expected tacit.Categorical\(\), .* received"):
+        tacit.predict(nn.Linear(4, 3), X, likelihood="categorical")
+
+
+def test_bad_averagings_and_chunk_sizes_are_refused_before_the_first_call():
+    calls = []
+    net = nn.Linear(4, 3)
+    net.register_forward_hook(lambda *_: calls.append(1))
+    with pytest.raises(ValueError, match="averaging: expected log_probs, probs, logits; received"):
+        tacit.predict(net, X, likelihood=tacit.Categorical(), averaging="x")
+    with pytest.raises(ValueError, match="averaging: expected a Categorical or Bernoulli"):
+        tacit.predict(net, X, likelihood=tacit.Gaussian(), averaging="probs")
+    for size in (0, -1):
+        with pytest.raises(ValueError, match="chunk_size: expected an integer of at least 1"):
+            tacit.predict(net, X, likelihood=tacit.Categorical(), chunk_size=size)
+    assert not calls
+
+
+@pytest.mark.parametrize("where", [None, {"0": tacit.Kronecker(2, 2), "3": tacit.Diagonal()}])
+def test_with_a_chunk_size_only_the_weights_of_a_chunk_are_held(where):
+    model = tacit.variational(
+        nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Identity(), nn.Linear(64, 3)), where,
+        likelihood=tacit.Categorical(),
+    )  # fmt: skip
+    expected = tacit.predict(model, X, samples=20, generator=seeded()).logits
+    held = []
+    model.register_forward_pre_hook(
+        lambda _m, _a, given: held.append(len(given["weights"]["0.weight"])), with_kwargs=True
+    )
+    found = tacit.predict(model, X, samples=20, generator=seeded(), chunk_size=3, batch_size=4)
+    assert_close(found.logits, expected)
+    assert max(held) == 3
+    assert sum(held) == 3 * 20  # three batches
+
+
+def test_images_of_logits_with_classes_first_are_refused():
+    net = nn.Conv2d(1, 3, 1)
+    x = torch.randn(2, 1, 8, 32)
+    with pytest.raises(ValueError, match=r"received \(1, 2, 3, 8, 32\), .*logits.movedim\(1, -1\)"):
+        tacit.predict(net, x, likelihood=tacit.Categorical())
+    with pytest.raises(ValueError, match=r"class_names: expected 32 names, received 3; .*movedim"):
+        tacit.predict(net, x, likelihood=tacit.Categorical(["a", "b", "c"]))

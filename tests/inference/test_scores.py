@@ -49,8 +49,15 @@ def test_invalid_targets_are_refused():
     with pytest.raises(TypeError, match="expected integer labels"):
         tacit.evaluate(model, (X, torch.zeros(len(X))))
     net = nn.Linear(4, 1)
-    with pytest.raises(ValueError, match="Bernoulli: expected targets 0 and 1"):
-        tacit.evaluate(net, (X, torch.full((len(X),), 0.3)), likelihood=tacit.Bernoulli())
+    with pytest.raises(ValueError, match="Bernoulli: target 1.5 is out of range"):
+        tacit.evaluate(net, (X, torch.full((len(X),), 1.5)), likelihood=tacit.Bernoulli())
+    for data in ((X, None), [(x, "a") for x in X]):
+        with pytest.raises(TypeError, match="data: expected "):
+            tacit.evaluate(model, data)
+    with pytest.raises(TypeError, match="data: expected a tensor of targets .* received NoneType"):
+        tacit.evaluate(model, (X, None))
+    with pytest.raises(TypeError, match="validation: expected a tensor of targets"):
+        tacit.calibrate(model, (X, None))
 
 
 def test_nan_outputs_are_refused():
@@ -67,3 +74,13 @@ def test_half_precision_agrees_with_double(classes):
     found = tacit.evaluate(net, (X, labels), likelihood=tacit.Categorical())
     exact = tacit.evaluate(net.double(), (X, labels), likelihood=tacit.Categorical())
     assert found["nll"] == pytest.approx(exact["nll"], rel=0.02)
+
+
+def test_several_labels_per_example_have_the_shape_of_the_positions():
+    logits, labels = torch.randn(4, 6, 3), torch.randint(3, (4, 6))
+    found = tacit.evaluate(nn.Identity(), (logits, labels), likelihood=tacit.Categorical())
+    expected = F.cross_entropy(logits.flatten(0, 1), labels.flatten()).item()
+    assert found["nll"] == pytest.approx(expected, rel=1e-5)
+    square = torch.randn(4, 6, 6)
+    with pytest.raises(ValueError, match=r"expected 24 labels of shape \(4, 6\), received the sha"):
+        tacit.Categorical().predictive(square[None]).scores(torch.zeros(6, 4).long())

@@ -163,3 +163,72 @@ class TestInAModel:
     def test_other_types_are_refused_as_likelihood(self):
         with pytest.raises(TypeError, match=r"likelihood: expected tacit.Categorical\(\)"):
             tacit.variational(torch.nn.Linear(3, 1), rank=2, likelihood="categorical")
+
+
+class TestBadSettings:
+    @pytest.mark.parametrize("weights", [[1.0, -1.0], [1.0, math.nan], [1.0, math.inf], [0.0, 0.0]])
+    def test_class_weights_that_are_no_weights(self, weights):
+        with pytest.raises(ValueError, match="class_weights: expected finite weights of at least"):
+            Categorical(class_weights=weights)
+
+    def test_class_weights_of_another_kind_or_shape(self):
+        with pytest.raises(TypeError, match="class_weights: expected a tensor, an array or a list"):
+            Categorical(class_weights=["a", "b"])
+        with pytest.raises(
+            ValueError, match=r"class_weights: expected one weight per class, \(C,\)"
+        ):
+            Categorical(class_weights=2.0)
+        assert Categorical(class_weights=[0, 1]).class_weights.dtype == torch.float32
+
+    def test_class_names_must_be_distinct(self):
+        with pytest.raises(ValueError, match="expected distinct names, received a more than once"):
+            Categorical(["a", "b", "a"])
+        with pytest.raises(TypeError, match="class_names: expected a list of names, received 'ab'"):
+            Categorical("ab")
+        with pytest.raises(TypeError, match="class_names: expected a list of names, received 3"):
+            Categorical(3)
+
+    @pytest.mark.parametrize("smoothing", ["0.1", None, True])
+    def test_label_smoothing_must_be_a_number(self, smoothing):
+        with pytest.raises(TypeError, match="label_smoothing: expected a number from 0 to below 1"):
+            Categorical(label_smoothing=smoothing)
+
+    @pytest.mark.parametrize("kind", [Categorical, Bernoulli])
+    def test_averaging_is_checked_at_once(self, kind):
+        with pytest.raises(ValueError, match="averaging: expected log_probs, probs, logits; rec"):
+            kind(averaging="x")
+
+    def test_temperatures(self):
+        with pytest.raises(TypeError, match="temperature: expected"):
+            Categorical().set_temperature("2")
+        with pytest.raises(TypeError, match="temperature: expected"):
+            Bernoulli().set_temperature("2")
+        with pytest.raises(TypeError, match="temperature: expected a number above 0"):
+            Bernoulli().set_temperature(torch.ones(2))
+        with pytest.raises(ValueError, match="expected one temperature and offset, or one per cla"):
+            Categorical().set_temperature(torch.ones(2, 2))
+
+
+class TestClassesLast:
+    def test_positions_are_supported(self):
+        assert Categorical().predictive(randn(2, 4, 5, 3)).probs.shape == (4, 5, 3)
+        named = Categorical(["a", "b", "c"]).predictive(randn(2, 4, 5, 6, 3))
+        assert named.probs.shape == (4, 5, 6, 3)
+
+    @pytest.mark.parametrize("names", [None, ["a", "b", "c"]])
+    def test_classes_in_another_dimension_are_refused(self, names):
+        with pytest.raises(ValueError, match=r"classes last: logits.movedim\(1, -1\)"):
+            Categorical(names).predictive(randn(2, 4, 3, 8, 8))
+        with pytest.raises(ValueError, match=r"classes last: logits.movedim\(1, -1\)"):
+            Categorical(names).predictive(randn(2, 4, 3, 8, 3))
+
+    def test_the_loss_says_so_too(self):
+        for logits in (randn(4, 3, 8, 6), randn(2, 4, 3, 8, 6)):
+            with pytest.raises(ValueError, match=r"classes last: logits.movedim\(1, -1\)"):
+                Categorical().loss(logits, torch.zeros(4, 8, 6).long())
+        assert Categorical().loss(randn(4, 8, 6, 3), torch.zeros(4, 8, 6).long()) > 0
+
+
+def test_nan_targets_of_a_bernoulli_are_refused():
+    with pytest.raises(ValueError, match="Bernoulli: target nan is out of range"):
+        Bernoulli().loss(randn(3), torch.tensor([0.0, math.nan, 1.0]))

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 import tacit
 from tacit.data.batches import Batches
-from tacit.methods.laplace import LastLayer
+from tacit.methods.laplace import LastLayer, output_layer
 
 
 def features(size=40, inputs=3):
@@ -22,7 +22,7 @@ def with_one(phi):
 
 
 def fitted(layer, likelihood, x, y, precision, **settings):
-    predictor = LastLayer(layer, likelihood, **settings)
+    predictor = LastLayer(layer, likelihood, "", **settings)
     predictor.fit_curvature(Batches("data", (x, y), 7))
     predictor.set_precision(precision)
     return predictor
@@ -73,7 +73,7 @@ class TestLinearRegression:
             layer.weight.copy_(mean[:3].T)
             layer.bias.copy_(mean[3])
         likelihood = tacit.Gaussian(sigma, learn=False).double()
-        predictor = LastLayer(layer, likelihood)
+        predictor = LastLayer(layer, likelihood, "")
         found = predictor.fit_curvature(Batches("data", (x, y), 9)) + predictor.log_evidence(tau)
         marginal = phi @ phi.T / tau + sigma**2 * torch.eye(40, dtype=torch.float64)
         exact = torch.distributions.MultivariateNormal(torch.zeros(40).double(), marginal)
@@ -141,7 +141,7 @@ class TestLogisticRegression:
 def test_three_thousand_classes_fit_in_memory():
     layer = nn.Linear(64, 3000)
     x, y = torch.randn(100, 64), torch.randint(3000, (100,))
-    predictor = LastLayer(layer, tacit.Categorical())
+    predictor = LastLayer(layer, tacit.Categorical(), "")
     predictor.fit_curvature(Batches("data", (x, y), 50))
     found = tacit.predict(predictor, x)
     assert found.probs.shape == (100, 3000)
@@ -165,8 +165,8 @@ def test_samples_agree_with_probit():
 def test_bad_input_is_refused():
     with pytest.raises(ValueError, match="expected tune 'grid' or 'marglik'"):
         tacit.methods.Laplace("guess")
-    with pytest.raises(ValueError, match="the network has no linear layer"):
-        LastLayer(nn.Flatten(), tacit.Categorical())
+    with pytest.raises(ValueError, match="the network has no linear layer '1'"):
+        LastLayer(nn.Sequential(nn.Linear(2, 2), nn.Flatten()), tacit.Categorical(), "1")
     with pytest.raises(TypeError, match="Laplace: no curvature for HeteroscedasticGaussian"):
         fitted(nn.Linear(3, 2).double(), tacit.HeteroscedasticGaussian(), features(),
                torch.randn(40, 1).double(), 1.0)  # fmt: skip
@@ -174,3 +174,66 @@ def test_bad_input_is_refused():
         tacit.methods.Laplace().fit(
             lambda: nn.Linear(3, 2), (torch.randn(9, 3), torch.arange(9) % 2), epochs=1, lr=0.1
         )
+
+
+class HeadFirst(nn.Module):
+    """Registers the layer that makes the output before the layer that is called before it."""
+
+    def __init__(self):
+        super().__init__()
+        self.head, self.body = nn.Linear(4, 3), nn.Linear(2, 4)
+
+    def forward(self, x):
+        return self.head(self.body(x).relu())
+
+
+DATA = torch.randn(40, 2, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 3
+SETTINGS = {"epochs": 2, "lr": 0.05, "batch_size": 20, "progress": False}
+
+
+def test_the_layer_that_makes_the_output_is_random(tmp_path):
+    laplace = tacit.methods.Laplace(tune="marglik")
+    predictor = laplace.fit(HeadFirst, DATA, **SETTINGS)
+    assert predictor.last == "head"
+    phi, outputs = predictor.features(DATA[0])
+    assert_close(phi[:, :4].float(), predictor.net.body(DATA[0]).relu())
+    assert_close(outputs.float(), predictor.net(DATA[0]))
+    loaded = tacit.methods.load(
+        tacit.methods.save(predictor, tmp_path / "p.safetensors"), HeadFirst
+    )
+    assert loaded.last == "head"
+    assert torch.equal(
+        tacit.predict(loaded, DATA[0]).probs, tacit.predict(predictor, DATA[0]).probs
+    )
+
+
+class Twice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.layer(self.layer(x))
+
+
+class Adapted(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) + x
+
+
+@pytest.mark.parametrize(
+    "make_net",
+    [
+        lambda: nn.Sequential(nn.Linear(2, 3), nn.Tanh()),
+        lambda: nn.Sequential(nn.Linear(2, 3), nn.ReLU(inplace=True)),
+        lambda: nn.Sequential(nn.Linear(2, 3), nn.Flatten(0)),
+        lambda: nn.Sequential(nn.Unflatten(1, (2, 1)), nn.Conv1d(2, 3, 1), nn.Flatten()),
+        Twice,
+        lambda: Adapted(2, 2),
+    ],
+    ids=["tanh", "in-place relu", "view", "no linear layer", "called twice", "subclass"],
+)
+def test_a_network_that_does_not_end_in_a_linear_layer_is_refused(make_net):
+    batch = next(Batches("data", DATA, 6).epoch())
+    with pytest.raises(ValueError, match="Laplace: expected a network whose output is the unmod"):
+        output_layer(make_net(), batch)

@@ -21,7 +21,7 @@ X = torch.randn(5, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 @pytest.mark.parametrize("groups", [1, 2])
 def test_zero_weights_stand_for_dropped_inputs(groups):
     predictor = Dropped(net(groups), tacit.Categorical(), 0.5)
-    weights = predictor.draw(torch.Generator().manual_seed(1))
+    weights = predictor.weights(predictor.draw(torch.Generator().manual_seed(1)))
     layer = predictor.net[2]
     inputs = torch.randn(2, 4, 6, 6)
     kept = weights["2.weight"].flatten(2).abs().sum(2) > 0  # (out, in / groups)

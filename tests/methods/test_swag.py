@@ -66,6 +66,10 @@ def test_every_draw_has_its_own_batch_norm_statistics(tmp_path):
     loaded = tacit.methods.load(tacit.methods.save(predictor, tmp_path / "p.safetensors"), net)
     before, after = (tacit.predict(p, x, samples=3).logits for p in (predictor, loaded))
     assert torch.equal(before, after)
+    moved = loaded.to(torch.float64)  # all tensors, those of the stored functions too
+    assert {t.dtype for t in moved.tensors().values() if t.is_floating_point()} == {torch.float64}
+    after = tacit.predict(moved, x.double(), samples=3).logits
+    assert_close(after, before.double(), atol=1e-4, rtol=1e-4)
     with pytest.raises(ValueError, match=r"samples: expected at most 3, .* SWAG\(samples=4\)"):
         tacit.predict(predictor, x, samples=4)
 
@@ -81,3 +85,26 @@ def test_only_the_second_half_of_training_counts():
     assert_close(predictor.mean, late.mean(0))
     assert_close(predictor.variance, late.var(0, correction=0), atol=1e-6, rtol=1e-3)
     assert_close(predictor.deviations, late[-3:] - late.mean(0))
+
+
+def test_a_chunk_size_does_not_change_the_functions():
+    path, _ = make_path(torch.randn(4, 8, dtype=torch.float64), torch.rand(8).double())
+    x = torch.randn(5, 3, dtype=torch.float64)
+    first, second = (
+        tacit.predict(
+            path, x, samples=6, batch_size=2, chunk_size=size,
+            generator=torch.Generator().manual_seed(0),
+        ).logits
+        for size in (None, 1)
+    )  # fmt: skip
+    assert torch.equal(first, second)
+    assert not torch.allclose(first[0], first[1])
+
+
+def test_training_that_stops_before_weights_are_collected_is_refused():
+    x, y = torch.randn(40, 2), torch.arange(40) % 2
+    with pytest.raises(ValueError, match="SWAG: training stopped in the first half"):
+        SWAG().fit(
+            lambda: nn.Linear(2, 2), (x, y), (x, 1 - y), epochs=200, lr=1.0, batch_size=20,
+            progress=False, early_stopping=1,
+        )  # fmt: skip

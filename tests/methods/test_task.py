@@ -20,6 +20,7 @@ def test_settings_out_of_range_are_refused():
     for make in (
         lambda: DeepEnsemble(0), lambda: MeanFieldVI(samples=0), lambda: MeanFieldVI(scale=0.0),
         lambda: GeneralizedVI(0.0), lambda: SWAG(rank=0), lambda: SWAG(scale=0.0),
+        lambda: SWAG(samples=0),
         lambda: ImplicitBiasVI(samples=0), lambda: ImplicitBiasVI(draws=0),
         lambda: ImplicitBiasVI(rank=0), lambda: GeneralizedVI(rank=0),
     ):  # fmt: skip
@@ -70,3 +71,11 @@ def test_pretrained_weights_are_kept(tmp_path):
 def test_the_networks_of_the_papers_comparison_are_pretrained():
     for problem in (comparison.cifar10, comparison.cifar100, comparison.tiny_imagenet):
         assert problem.make_net.keywords["pretrained"] == "imagenet"
+
+
+def test_the_averaging_is_set_for_discrete_likelihoods_only():
+    for likelihood in (tacit.Categorical(), tacit.Bernoulli(), tacit.Gaussian()):
+        task = Task(net, None, None, likelihood, None, 0, {})
+        task.average("probs")
+        assert getattr(likelihood, "averaging", None) in ("probs", None)
+    assert not hasattr(likelihood, "averaging")

@@ -1,3 +1,6 @@
+import json
+
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -168,11 +171,55 @@ def test_a_variational_vit():
 
 
 @pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: MLP(n(4), [n(8), n(8)], n(3)),
+        lambda n: MLP(n(4), np.array([8, 8]), n(3)),
+        lambda n: LeNet5(classes=n(3), channels=n(2)),
+        lambda n: ResNet18(n(3), n(1), width=n(8)),
+        lambda n: ViT(n(3), n(1), size=n(8), patch=n(4), width=n(8), depth=n(1), heads=n(2),
+                      mlp=n(8), dropout=np.float32(0.25)),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint16])
+def test_sizes_may_be_numbers_of_numpy(make, kind):
+    net, same = make(kind), make(int)
+    assert json.dumps(net.arguments) == json.dumps(same.arguments)
+    assert type(net)(**net.arguments).arguments == net.arguments
+    assert count(net) == count(same)
+    for module in net.modules():
+        sizes = [value for value in vars(module).values() if isinstance(value, np.generic)]
+        assert sizes == []
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: MLP(4, 8, 3), r"MLP\(hidden\): expected a list of widths, received 8"),
+        (lambda: MLP(4, [8.0], 3), r"MLP: expected an integer of at least 1, received 8\.0"),
+        (lambda: LeNet5(classes=True), r"LeNet5\(classes\): expected an integer"),
+        (lambda: ViT(mlp=1.5), r"mlp: expected an integer of at least 1, received 1\.5"),
+        (lambda: ViT(dropout="0.1"), "dropout: expected a number from 0 to 1, received '0.1'"),
+        (
+            lambda: ResNet18(pretrained=True),
+            "pretrained: expected 'imagenet' or a file, received T",
+        ),
+        (lambda: ViT(pretrained=False), "pretrained: expected 'imagenet' or a file, received Fal"),
+    ],
+)
+def test_arguments_of_the_wrong_type(make, match):
+    with pytest.raises(TypeError, match=match):
+        make()
+
+
+@pytest.mark.parametrize(
     ("make", "match"),
     [
         (lambda: ResNet18(stem="big"), "stem: expected small or imagenet, received 'big'"),
         (lambda: ResNet18(norm="layer"), "norm: expected group or batch, received 'layer'"),
         (lambda: ResNet18(width=0), "width: expected an integer of at least 1"),
+        (lambda: ViT(mlp=0), "mlp: expected an integer of at least 1, received 0"),
+        (lambda: ViT(dropout=1.5), r"dropout: expected a number from 0 to 1, received 1\.5"),
         (lambda: ViT(size=30), "expected size to be a multiple of patch"),
         (lambda: ViT()(torch.zeros(1, 3, 28, 28)), "expected images of 32 x 32"),
     ],

@@ -162,3 +162,39 @@ class TestDescribe:
         for row in tacit.describe(model):
             if row.name.startswith("factors") and row.name.endswith("weight"):
                 assert model.get_parameter(row.name).std().item() == pytest.approx(row.std, rel=0.1)
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        "call",
+        [
+            tacit.describe,
+            tacit.initialize,
+            lambda net, parametrization=None: tacit.param_groups(
+                net, 0.1, parametrization=parametrization
+            ),
+        ],
+        ids=["describe", "initialize", "param_groups"],
+    )
+    def test_networks_and_parametrizations(self, call):
+        with pytest.raises(TypeError, match=r"expected a network \(an nn.Module\), received 5"):
+            call(5)
+        with pytest.raises(TypeError, match="expected a parametrization, .* received 'mup'"):
+            call(nn.Linear(2, 2), "mup")
+
+    def test_roles_and_names(self):
+        with pytest.raises(TypeError, match="roles: expected a dict"):
+            tacit.describe(nn.Linear(2, 2), tacit.MaximalUpdate(roles=5))
+        with pytest.raises(TypeError, match="only: expected names or globs of layers, received 5"):
+            tacit.initialize(nn.Linear(2, 2), only=5)
+        with pytest.raises(ValueError, match="describe: a variational model has its own"):
+            tacit.describe(tacit.variational(nn.Linear(2, 2)), tacit.Standard())
+
+    def test_a_name_with_a_bracket_is_no_glob(self):
+        net = nn.ModuleDict({"a[0]": nn.Linear(2, 2), "a0": nn.Linear(2, 2)})
+        other = net["a0"].weight.clone()
+        tacit.initialize(net, only=["a[0]"])
+        assert torch.equal(net["a0"].weight, other)
+        assert (net["a[0]"].bias == 0).all()
+        rows = tacit.describe(net, tacit.MaximalUpdate(roles={"a[0]": "output"}))
+        assert {row.name: row.role for row in rows}["a[0].weight"] == "output"

@@ -1,3 +1,4 @@
+from tacit.inference import calibration
 from tacit.studies import demo
 
 
@@ -10,3 +11,17 @@ def test_both_networks_learn_and_the_table_is_printed(capsys):
         assert 0 < row["Brier"] < 0.2
     printed = capsys.readouterr().out
     assert all(name in printed for name in ("AUROC noisy", "parameters", demo.PLAIN))
+
+
+def test_both_networks_have_a_temperature(monkeypatch):
+    calibrated = []
+
+    def calibrate(model, validation, **kwargs):
+        found = calibration.calibrate(model, validation, **kwargs)
+        calibrated.append((type(model).__name__, found.examples, kwargs["likelihood"].temperature))
+        return found
+
+    monkeypatch.setattr(demo, "calibrate", calibrate)
+    demo.main(None, epochs=1)
+    assert [entry[:2] for entry in calibrated] == [("Sequential", 100), ("Variational", 100)]
+    assert all(temperature != 1 for *_, temperature in calibrated)

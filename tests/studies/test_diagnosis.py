@@ -77,3 +77,31 @@ class TestModel:
     def test_plain_networks_are_rejected(self):
         with pytest.raises(TypeError, match="expected a variational model, received Linear"):
             diagnose(nn.Linear(2, 2))
+
+    def test_a_model_that_tacit_sgd_trains_is_not_changed(self):
+        net = nn.Sequential(
+            nn.Linear(200, 300), nn.ReLU(), nn.Dropout(), nn.Linear(300, 300), nn.BatchNorm1d(300)
+        )
+        model = tacit.variational(net, rank=20, likelihood=tacit.Categorical())
+        optimizer = tacit.SGD(model, lr=0.01, deferred=True)
+        x, y = torch.randn(16, 200), torch.randint(300, (16,))
+        model.likelihood.loss(model(x), y).backward()
+        optimizer.step()
+        assert model.deferral is not None
+        model.eval()
+        net[2].train()
+        modes = {name: part.training for name, part in model.named_modules()}
+        state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        random_state = torch.get_rng_state()
+        found = by_name(diagnose(model, (x, y)))
+        assert "gradient norm" in found["gradient noise"].found
+        assert {name: part.training for name, part in model.named_modules()} == modes
+        assert all(torch.equal(model.state_dict()[name], state[name]) for name in state)
+        assert torch.equal(torch.get_rng_state(), random_state)
+        assert model.deferral is not None
+
+    def test_modes_stay_if_the_model_fails(self):
+        model = make_model().eval()
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+            diagnose(model, (X[:, :3], Y))
+        assert not any(part.training for part in model.modules())

@@ -1,8 +1,8 @@
-"""Tests of `training_bytes` are in tests/test_benchmarks.py."""
-
 import pytest
+import torch
+from torch import nn
 
-from tacit.studies.timing import interleaved_seconds, ratio, repeated
+from tacit.studies.timing import interleaved_seconds, ratio, repeated, training_bytes
 
 
 def test_warm_up_calls_are_not_timed():
@@ -25,3 +25,11 @@ def test_the_ratio_is_that_of_the_medians():
     assert found["ratio"] == pytest.approx(2.0)
     assert (found["seconds"], found["anchor_seconds"]) == pytest.approx((2.0, 1.0))
     assert found["ratio_low"] <= found["ratio"] <= found["ratio_high"]
+
+
+def test_the_bytes_of_a_training_step_are_counted_by_hand():
+    # Parameters, gradients and momentum of 3 x 2 + 2 numbers; the input is saved for the backward
+    # pass, and the output by square.
+    net, x = nn.Linear(3, 2), torch.randn(5, 3)
+    expected = 4 * (3 * 8 + 5 * 3 + 5 * 2)
+    assert training_bytes(net, lambda: net(x).square().sum()) == expected

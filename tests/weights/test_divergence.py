@@ -161,3 +161,12 @@ class TestPrior:
         for divergence in (kl, squared_wasserstein):
             with pytest.raises(ValueError, match="closed form only for Gaussian noise"):
                 divergence(model, model.prior())
+
+
+@pytest.mark.parametrize("divergence", [kl, squared_wasserstein])
+def test_a_plain_network_has_no_divergence(divergence):
+    prior = tacit.variational(nn.Linear(2, 2)).prior()
+    with pytest.raises(
+        TypeError, match=r"expected a model made by tacit.variational, received Lin"
+    ):
+        divergence(nn.Linear(2, 2), prior)

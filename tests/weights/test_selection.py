@@ -1,5 +1,6 @@
 import re
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -225,3 +226,44 @@ def test_meta_and_lazy_modules_are_refused():
         tacit.variational(nn.Linear(3, 2, device="meta"))
     with pytest.raises(ValueError, match="'weight' is not initialized yet"):
         tacit.variational(nn.LazyLinear(2))
+
+
+def test_a_name_with_a_bracket_is_no_glob():
+    module = nn.ModuleDict({"a[0]": nn.Linear(4, 4), "a0": nn.Linear(4, 4), "b?": nn.Sequential()})
+    module["b?"].append(nn.Linear(2, 2))
+    assert list(chosen(module, None)) == ["a[0]", "a0", "b?.0"]
+    assert list(chosen(module, ["a[0]"], rank=2)) == ["a[0]"]
+    assert list(chosen(module, ["a[0].weight"], rank=2)) == ["a[0].weight"]
+    assert list(chosen(module, ["[a]?"], rank=2)) == ["a0"]
+    both = chosen(module, {"a[0]": LowRank(1), "a*": LowRank(2)})
+    assert both == {"a[0]": LowRank(1), "a0": LowRank(2)}
+    with pytest.raises(ValueError, match=re.escape("for layers inside it write 'b[?].*'")):
+        chosen(module, ["b?"])
+    assert list(chosen(module, ["b[?].*"], rank=2)) == ["b?.0"]
+
+
+@pytest.mark.parametrize("recipe", [tacit.every_layer, tacit.first_and_last])
+def test_recipes_expect_a_module(recipe):
+    with pytest.raises(TypeError, match="expected an nn.Module, received None"):
+        recipe(None)
+
+
+def test_a_rank_is_an_integer():
+    with pytest.raises(TypeError, match="expected an integer of at least 1, received '3'"):
+        tacit.variational(nn.Linear(2, 2), rank="3")
+
+
+def test_numpy_scalars_become_python_numbers():
+    settings = [
+        LowRank(np.int64(2), np.float32(0.5)),
+        tacit.Kronecker(np.int64(2), np.int32(1), np.float64(0.5)),
+        tacit.LowRankPlusDiagonal(np.int64(2), np.float32(0.5)),
+        tacit.Diagonal(np.float32(0.5)),
+        FullRank(np.float32(0.5), np.float64(2)),
+        tacit.noise.StudentT(np.float64(5)),
+        *tacit.every_layer(nn.Linear(2, 2), np.int64(2), np.float32(0.5)).values(),
+    ]
+    for setting in settings:
+        assert {type(value) for value in vars(setting).values()} <= {int, float}, setting
+    model = tacit.variational(nn.Linear(2, 2), rank=np.int64(2), draws=np.int64(3))
+    assert type(model.draws) is int

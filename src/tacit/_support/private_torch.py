@@ -6,6 +6,8 @@ missing name fails at import.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.nn.modules.batchnorm import _NormBase as NormBase
 from torch.nn.modules.conv import _ConvTransposeNd as ConvTranspose
 from torch.nn.modules.dropout import _DropoutNd as Dropout
+from torch.nn.utils import parametrize
 from torch.utils._pytree import tree_map
 
 __all__ = [
@@ -26,13 +29,31 @@ __all__ = [
     "can_defer",
     "has_gradient_hooks",
     "memory_users",
+    "parametrization_cache",
+    "running_backward",
+    "saved_tensor_hooks",
     "transforms_active",
     "tree_map",
     "version",
+    "without_torch_function",
 ]
+
+without_torch_function = torch._C.DisableTorchFunctionSubclass
+"""A context in which subclasses of Tensor are handled like Tensor."""
 
 transforms_active = torch._C._are_functorch_transforms_active
 """Return whether a torch.func transform (vmap, grad, ...) is active."""
+
+parametrization_cache: Callable[[], int] = partial(getattr, parametrize, "_cache_enabled", 0)
+"""Return how many `torch.nn.utils.parametrize.cached()` contexts are active."""
+
+saved_tensor_hooks: Callable[[], Any] = partial(
+    getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda _: None), False
+)
+"""Return the innermost hooks on tensors saved for backward, which checkpointing installs."""
+
+running_backward: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+"""Return the number of the backward pass that runs in this thread, or -1."""
 
 
 def version(tensor: Tensor) -> int:

@@ -39,6 +39,11 @@ def load(target: str, option: str) -> Any:
     module_name, _, name = target.partition(":")
     if not module_name or not name:
         raise ValueError(f"{option}: expected module:name, received {target!r}.")
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        raise ValueError(
+            f"{option}: expected the dotted name of a module (folder/file.py is folder.file), "
+            f"received {module_name!r}."
+        )
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     try:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -14,8 +15,15 @@ from torch.func import functional_call, vmap
 
 from tacit._support import checks
 from tacit._support.names import join
-from tacit._support.private_torch import BatchNorm, NormBase
+from tacit._support.private_torch import (
+    BatchNorm,
+    NormBase,
+    parametrization_cache,
+    saved_tensor_hooks,
+    transforms_active,
+)
 from tacit._support.trees import check_stackable, map_tensors, stack, tensors_in, with_tensors
+from tacit.calling.usage import WeightUseError, checked_use, inside_checkpoint
 
 Weights: TypeAlias = Mapping[str, Tensor]
 """Name of a parameter in the module -> the tensor that replaces it, possibly stacked."""
@@ -43,14 +51,16 @@ class Caller:
         aliases: Name of a tied parameter -> its names in other layers, from `tied_names`. Stored,
             because searching for tied parameters walks over the whole module.
         obstacles: Why a kind of call runs in a loop: (stacked inputs, train mode) -> reason.
-        groupable: Train mode -> whether one pass serves all groups (see `grouped_weights`).
+        groupable: Train mode -> whether one pass serves all groups (see `draws`).
         outputs: Shapes of the inputs -> bytes of the largest output that depends on the weights.
+        verified: Whether `verified_call` has found that the module uses the weights it is given.
     """
 
     aliases: Mapping[str, tuple[str, ...]]
     obstacles: dict[tuple[bool, bool], str] = field(default_factory=dict)
     groupable: dict[bool, bool] = field(default_factory=dict)
     outputs: dict[tuple[tuple[int, ...], ...], int] = field(default_factory=dict)
+    verified: bool = False
 
     def call(self, module: nn.Module, weights: Weights, inputs: Inputs) -> Any:
         """Call the module with one set of weights."""
@@ -61,15 +71,38 @@ class Caller:
                 replaced.update(dict.fromkeys(others, weights[name]))
         if torch.compiler.is_compiling():
             return functional_call(module, replaced, args, kwargs, tie_weights=False)
-        slots = _slots(module, replaced)
-        before = [tensors[name] for tensors, name in slots]
+        if parametrization_cache() and any("parametrizations." in name for name in replaced):
+            raise WeightUseError(
+                "torch.nn.utils.parametrize.cached() keeps the first draw of random parametrized "
+                "weights for all later calls; call the model outside of it."
+            )
+        swaps = _swaps(module, replaced)
+        before = [place[key] for place, key, _ in swaps]
         try:
-            for (tensors, name), tensor in zip(slots, replaced.values(), strict=True):
-                tensors[name] = tensor
+            for place, key, new in swaps:
+                place[key] = new
             return module(*args, **kwargs)
         finally:
-            for (tensors, name), tensor in zip(slots, before, strict=True):
-                tensors[name] = tensor
+            for (place, key, _), old in zip(swaps, before, strict=True):
+                place[key] = old
+
+    def verified_call(self, module: nn.Module, weights: Weights, call: Callable[[], Any]) -> Any:
+        """Return `call()`, which gives `weights` to the module; the first time, verify their use.
+
+        That needs gradients and ordinary tensors.
+
+        Raises:
+            RuntimeError: If the module doesn't use the weights it is given, or changes them.
+        """
+        special = torch.compiler.is_compiling() or transforms_active()
+        if self.verified or special or not torch.is_grad_enabled() or not _ordinary(weights):
+            return call()
+        self.verified = True  # for calls within this one
+        try:
+            return checked_use(module, weights, self.aliases, call)
+        except BaseException:
+            self.verified = False
+            raise
 
     def call_stacked(
         self,
@@ -94,7 +127,10 @@ class Caller:
         """
         before, after, outputs = tracked_statistics(module), [], []
         for weights, inputs in chunks:
-            output, statistics = self._call_chunk(module, weights, before, inputs, stacked_inputs)
+            chunk = (module, weights, before, inputs, stacked_inputs)
+            output, statistics = self.verified_call(
+                module, weights, partial(self._call_chunk, *chunk)
+            )
             outputs.append(output)
             after.append(statistics)
         for name, buffer in before.items():
@@ -147,7 +183,7 @@ class Caller:
             return self._loop(module, state, inputs, stacked_inputs), statistics
         try:
             return self._vectorized(module, state, inputs, stacked_inputs), statistics
-        except torch.OutOfMemoryError:
+        except (torch.OutOfMemoryError, WeightUseError):
             raise
         except (RuntimeError, TypeError) as error:
             # If the call itself is wrong, the loop raises the module's own error.
@@ -171,8 +207,8 @@ class Caller:
 
         dims = (0, *(0 if tensor.ndim else None for tensor in tensors))
         vectorized = vmap(call_flat, in_dims=dims, randomness="different")
-        quiet = nullcontext() if torch.compiler.is_dynamo_compiling() else _no_fallback_warnings()
-        with quiet, _buffers_not_replaced(module):
+        fallbacks = nullcontext() if torch.compiler.is_dynamo_compiling() else _operator_fallbacks()
+        with fallbacks, _buffers_not_replaced(module):
             outputs = vectorized(dict(state), *tensors)
         check_stackable(structure)
         return with_tensors(structure, outputs)
@@ -185,38 +221,85 @@ class Caller:
         return stack(outputs)
 
 
-def _slots(module: nn.Module, names: Iterable[str]) -> list[tuple[dict[str, Any], str]]:
-    """Return the dictionary and key under which each parameter or buffer is stored.
+class _Sampled(dict[str, Any]):
+    """A layer's parameters with samples among them, which must not be read in checkpointed code.
 
-    `functional_call` replaces tensors there too, but its overhead is 1 % of a training step of
-    LeNet-5.
+    Checkpointed code runs again in the backward pass, when the means are back in place.
     """
-    found = []
-    for name in names:
-        layer, _, tensor = name.rpartition(".")
-        owner = module.get_submodule(layer)
-        found.append((owner._parameters if tensor in owner._parameters else owner._buffers, tensor))
-    return found
+
+    samples: set[str]
+    surroundings: tuple[Any, bool]
+
+    def __getitem__(self, name: str) -> Any:
+        if (
+            name in self.samples
+            and not torch.compiler.is_compiling()
+            # Checkpointing installs hooks on saved tensors, or disables gradients.
+            and _surroundings() != self.surroundings
+            and inside_checkpoint(Caller.call)
+        ):
+            raise WeightUseError(
+                f"The random parameter {name!r} is used inside activation checkpointing, which "
+                "would recompute with the mean weights in the backward pass. Disable it "
+                "(`gradient_checkpointing_disable()` of a Hugging Face model) and checkpoint the "
+                "variational model as a whole: torch.utils.checkpoint.checkpoint(model, x, "
+                "use_reentrant=False)."
+            )
+        return super().__getitem__(name)
 
 
-def tied_names(module: nn.Module) -> dict[str, tuple[str, ...]]:
-    """Return for each name of a tied parameter its names in the other layers that share it.
+def _surroundings() -> tuple[Any, bool]:
+    return saved_tensor_hooks(), torch.is_grad_enabled()
 
-    One name per layer: a parameter replaced twice, under two names of the same layer, would be
-    restored to the first replacement instead of the original.
+
+def _swaps(module: nn.Module, replaced: Weights) -> list[tuple[dict[str, Any], str, Any]]:
+    """Return what to put where to replace tensors: (dictionary, key, value).
+
+    `functional_call` replaces tensors too, but its overhead is 1 % of a training step of LeNet-5.
     """
-    places: dict[int, dict[tuple[int, str], list[str]]] = {}
-    for path, layer in module.named_modules(remove_duplicate=False):
-        for tensor, parameter in layer.named_parameters(recurse=False):
-            same_layer = places.setdefault(id(parameter), {}).setdefault((id(layer), tensor), [])
-            same_layer.append(join(path, tensor))
-    return {
-        name: tuple(others[0] for other, others in layers.items() if other != place)
-        for layers in places.values()
-        if len(layers) > 1
-        for place, names in layers.items()
-        for name in names
-    }
+    swaps: list[tuple[dict[str, Any], str, Any]] = []
+    sampled: dict[nn.Module, _Sampled] = {}
+    surroundings = _surroundings()
+    for name, tensor in replaced.items():
+        path, _, key = name.rpartition(".")
+        owner = module.get_submodule(path)
+        if key not in owner._parameters:
+            swaps.append((owner._buffers, key, tensor))
+            continue
+        if owner not in sampled:
+            sampled[owner] = own = _Sampled(owner._parameters)
+            own.samples, own.surroundings = set(), surroundings
+            swaps.append((vars(owner), "_parameters", own))
+        sampled[owner][key] = tensor
+        sampled[owner].samples.add(key)
+    return swaps
+
+
+def leading_shape(weights: Weights, shapes: Mapping[str, torch.Size]) -> tuple[int, ...]:
+    """Return the sample shape that precedes the parameters' own shapes in all sampled tensors.
+
+    Args:
+        weights: Sampled weights.
+        shapes: Names and shapes of the random parameters.
+
+    Raises:
+        ValueError: If the weights are not a sample of these parameters.
+    """
+    if not isinstance(weights, Mapping) or weights.keys() != shapes.keys():
+        received = list(weights) if isinstance(weights, Mapping) else type(weights).__name__
+        raise ValueError(
+            "weights: expected a sample of this model, with the tensors "
+            f"{', '.join(shapes)}; received {received}."
+        )
+    first = next(iter(shapes))
+    leading = weights[first].shape[: weights[first].ndim - len(shapes[first])]
+    for name, tensor in weights.items():
+        expected = (*leading, *shapes[name])
+        if tensor.shape != expected:
+            raise ValueError(
+                f"weights: expected {name!r} of shape {expected}, received {tuple(tensor.shape)}."
+            )
+    return tuple(leading)
 
 
 def tracked_statistics(module: nn.Module) -> dict[str, Tensor]:
@@ -263,6 +346,11 @@ def in_chunks(stacked: Weights, chunk_size: int | None) -> Iterator[dict[str, Te
         yield {name: tensor[start : start + step] for name, tensor in stacked.items()}
 
 
+def _ordinary(weights: Weights) -> bool:
+    """Return whether the weights have values: they are neither fake nor on the meta device."""
+    return all(type(tensor) is Tensor and not tensor.is_meta for tensor in weights.values())
+
+
 def _count(stacked: Weights) -> int:
     return len(next(iter(stacked.values())))
 
@@ -292,8 +380,18 @@ def _buffers_not_replaced(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _no_fallback_warnings() -> Iterator[None]:
-    """Silence vmap's warning that it loops over an operator without a batching rule (attention)."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="There is a performance drop")
-        yield
+def _operator_fallbacks() -> Iterator[None]:
+    """Avoid what operators of attention can't do under vmap.
+
+    They have no batching rule, and vmap's warning that it loops over them is silenced. The fast
+    path of eval mode has no derivative, and doesn't notice that batched tensors need one.
+    """
+    fast = torch.backends.mha.get_fastpath_enabled()
+    if torch.is_grad_enabled():
+        torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="There is a performance drop")
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)

@@ -10,8 +10,9 @@ from torch import nn
 
 from tacit._support import checks
 from tacit._support.names import grow
-from tacit.calling.caller import Caller, Weights, tied_names
+from tacit.calling.caller import Caller, Weights
 from tacit.calling.model import Variational
+from tacit.calling.usage import tied_names
 
 
 def deterministic(model: Variational) -> nn.Module:
@@ -47,7 +48,7 @@ def ensemble(
         >>> networks(torch.randn(5, 4)).shape
         torch.Size([8, 5, 2])
     """
-    checks.positive_integer("samples", samples)
+    samples = checks.positive_integer("samples", samples)
     with torch.no_grad():
         weights = _variational(model).sample(samples, generator=generator)
     return Ensemble(deterministic(model), weights)

@@ -25,9 +25,3 @@ class Deferral(Protocol):
 
     def settle(self) -> None:
         """Apply all deferred updates."""
-
-    def forget_gradients(self) -> None:
-        """Discard the gradients of the factors."""
-
-    def end(self) -> None:
-        """Apply all deferred updates and stop deferring."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -11,19 +12,20 @@ from torch import Tensor, nn
 from tacit._support import checks
 from tacit._support.names import grow
 from tacit._support.trees import concatenate, map_tensors
-from tacit.calling.arguments import check_exclusive, check_generator, leading_shape
+from tacit.calling.arguments import check_exclusive, check_generator
 from tacit.calling.caller import (
     Caller,
     Inputs,
     Weights,
     in_chunks,
-    tied_names,
+    leading_shape,
     tracked_statistics,
 )
 from tacit.calling.deferral import Deferral
 from tacit.calling.draws import batch_size, call_in_groups
 from tacit.calling.factor_scaling import FactorScaling
 from tacit.calling.summary import call_notes, summary
+from tacit.calling.usage import tied_names
 from tacit.likelihood import Likelihood
 from tacit.scaling import Parametrization, group_parameters
 from tacit.weights.distribution import Distribution
@@ -100,7 +102,9 @@ class Variational(FactorScaling):
                 "changed module again."
             )
         factors: dict[str, Any] = {name: home._parameters[name] for name in layer.factors}
-        return Distribution(mean, factors, layer.covariance, self.noise, layer.shapes)
+        return Distribution(
+            mean, factors, layer.covariance, self.noise, layer.shapes, layer.padding
+        )
 
     def forward(
         self,
@@ -137,12 +141,15 @@ class Variational(FactorScaling):
             **kwargs: Keyword arguments of the wrapped module.
         """
         inputs = (args, kwargs)
-        check_generator(generator)
+        if generator is not None:
+            check_generator(generator)
         if weights is not None:
-            check_exclusive("weights", samples=samples, draws=draws, generator=generator)
+            if samples is not None or draws is not None or generator is not None:
+                check_exclusive("weights", samples=samples, draws=draws, generator=generator)
             return self._call_weights(weights, chunk_size, inputs)
         if samples is not None:
-            check_exclusive("samples", draws=draws)
+            if draws is not None:
+                check_exclusive("samples", draws=draws)
             return self._call_samples(samples, chunk_size, generator, inputs)
         if chunk_size is not None:
             raise ValueError("chunk_size applies only to samples or weights.")
@@ -163,7 +170,8 @@ class Variational(FactorScaling):
             For each random parameter a tensor of shape (*shape, *parameter.shape), differentiable
             in means and factors.
         """
-        check_generator(generator)
+        if generator is not None:
+            check_generator(generator)
         return self._draw(checks.sample_shape("sample", shape), generator)
 
     def param_groups(
@@ -183,7 +191,6 @@ class Variational(FactorScaling):
         Raises:
             ValueError: If the optimizer's scaling is unknown, or a parameter is in no group.
         """
-        self.defer_to(None)  # the optimizer that deferred updates is replaced
         return group_parameters(self.entries(optimizer), self, lr, weight_decay)
 
     def prior(self) -> Prior:
@@ -217,9 +224,15 @@ class Variational(FactorScaling):
 
     def defer_to(self, deferral: Deferral | None) -> None:
         """Let an optimizer defer the updates of the factors; None stops it."""
-        if self.deferral is not None:
-            self.deferral.end()
+        self.settle()
         self.deferral = deferral
+
+    def train(self, mode: bool = True) -> Variational:
+        """Set the mode; the next training call after a change verifies the use of weights."""
+        if mode and not self.training:
+            self._caller.verified = False
+        super().train(mode)
+        return self
 
     def settle(self) -> None:
         """Apply all deferred updates to the factors.
@@ -259,16 +272,6 @@ class Variational(FactorScaling):
         self.settle()
         yield from super().named_children()
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Reset the gradients; setting them to None leaves updates deferred."""
-        if self.deferral is not None and set_to_none:
-            self.deferral.forget_gradients()
-            for part in self._modules.values():
-                if part is not None:
-                    part.zero_grad()
-        else:
-            super().zero_grad(set_to_none)
-
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Return the state, with all deferred updates applied."""
         self.settle()
@@ -293,8 +296,9 @@ class Variational(FactorScaling):
         drawn = self.deferral.draw(distributions, shape)
         others = {n: d for n, d in distributions.items() if n not in drawn}
         weights = self._weights(others, _draw_noise(others, shape, None))
-        for layer in self.layers:
-            for tensor, sampled in drawn.get(layer.label, {}).items():
+        for layer in (layer for layer in self.layers if layer.label in drawn):
+            own = distributions[layer.label].with_padding(drawn[layer.label])
+            for tensor, sampled in own.items():
                 weights[layer.parameters[tensor]] = sampled
         return weights
 
@@ -321,12 +325,18 @@ class Variational(FactorScaling):
             # The default is an upper limit, since the last batch of an epoch may be smaller. Batch
             # norm needs two examples per group.
             count = min(count, size // 2 if tracked_statistics(self.module) else size)
+        caller, module = self._caller, self.module
         if count <= 1:
-            return self._caller.call(self.module, self._training_weights((), generator), inputs)
+            weights = self._training_weights((), generator)
+            return caller.verified_call(
+                module, weights, partial(caller.call, module, weights, inputs)
+            )
         if count > size:
             raise ValueError(f"draws: expected at most one per example, {size}; received {count}.")
         weights = self._training_weights((count,), generator)
-        return call_in_groups(self._caller, self.module, weights, inputs, size)
+        return caller.verified_call(
+            module, weights, partial(call_in_groups, caller, module, weights, inputs, size)
+        )
 
     def _call_samples(
         self,

@@ -10,8 +10,9 @@ from torch.nn import functional as F
 
 from tacit._support.names import join
 from tacit._support.private_torch import version
-from tacit.calling.caller import Caller, tied_names
+from tacit.calling.caller import Caller
 from tacit.calling.model import Variational
+from tacit.calling.usage import tied_names
 from tacit.weights.noise import Gaussian
 
 

@@ -21,6 +21,7 @@ from tacit.studies.bench import (
     write_report,
 )
 from tacit.studies.bench.results import is_finished
+from tacit.studies.folders import check_folder
 
 NUMBERS = {
     "epochs": (int, 20, "passes over the training data"),
@@ -113,6 +114,7 @@ def _train_grid(arguments: argparse.Namespace) -> int:
     cells = make_grid(
         arguments.data, methods, arguments.parametrization, arguments.seeds, **settings
     )
+    check_folder("--out", arguments.out)
     missing = sum(not is_finished(cell, arguments.out) for cell in cells)
     sys.stdout.write(f"{len(cells)} training runs, {len(cells) - missing} already finished\n")
     start, count = time.monotonic(), 0
@@ -130,11 +132,13 @@ def _train_grid(arguments: argparse.Namespace) -> int:
 
     # Raised as KeyboardInterrupt, SIGTERM also stops the worker processes.
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    failed = run_cells(
-        cells, arguments.out, jobs=arguments.jobs, backend=arguments.backend,
-        address=arguments.address, done=done,
-    )  # fmt: skip
-    signal.signal(signal.SIGTERM, previous)
+    try:
+        failed = run_cells(
+            cells, arguments.out, jobs=arguments.jobs, backend=arguments.backend,
+            address=arguments.address, done=done,
+        )  # fmt: skip
+    finally:
+        signal.signal(signal.SIGTERM, previous)
     return 3 if failed else 0
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from tacit._support.console import print_table
-from tacit._support.user_code import call, load
+from tacit._support.user_code import call
 from tacit.studies.diagnosis import Finding, diagnose, environment
+from tacit.studies.user_objects import load_object
 
 COLORS = {"ok": "green", "note": "yellow", "problem": "red"}
 
@@ -52,7 +54,7 @@ def _diagnose(arguments: argparse.Namespace) -> int:
 
 
 def _value(target: str, option: str) -> Any:
-    found = load(target, option)
+    found = load_object(target, option)
     is_function = callable(found) and not hasattr(found, "parameters")
     return call(found) if is_function else found
 
@@ -62,5 +64,6 @@ def _print(findings: list[Finding]) -> None:
     for finding in findings:
         color = COLORS[finding.verdict]
         verdict = f"[{color}]{finding.verdict}[/{color}]"
-        table.add_row(finding.what, finding.found, verdict, finding.advice)
+        what, found, advice = map(escape, (finding.what, finding.found, finding.advice))
+        table.add_row(what, found, verdict, advice)
     print_table(table)

@@ -9,6 +9,7 @@ from importlib.metadata import version
 
 from tacit._support.user_code import UserCodeError
 from tacit.cli import bench, data, demo, doctor, mup, reproduce
+from tacit.training import TrainingDivergedError
 
 COMMANDS = (demo, doctor, mup, data, bench, reproduce)
 
@@ -16,8 +17,9 @@ COMMANDS = (demo, doctor, mup, data, bench, reproduce)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Execute a command and return its exit code.
 
-    0 means success, 2 invalid arguments, 3 a failed check and 130 an interrupt. Exceptions from the
-    user's own code propagate, so that Python prints the traceback and exits with 1.
+    0 means success, 2 invalid arguments, 3 a failed check, a diverged training run or a failure of
+    the operating system, and 130 an interrupt. Exceptions from the user's own code propagate, so
+    that Python prints the traceback and exits with 1.
 
     Args:
         arguments: Command-line arguments after `tacit`; `sys.argv[1:]` by default.
@@ -36,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, TypeError) as error:
         sys.stderr.write(f"tacit: {error}\n")
         return 2
-    except ChildProcessError as error:
+    except (TrainingDivergedError, OSError) as error:
         sys.stderr.write(f"tacit: {error}\n")
         return 3
     except UserCodeError as failed:

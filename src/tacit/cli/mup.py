@@ -13,8 +13,10 @@ from typing import Any
 from rich.console import Console
 from torch import nn
 
-from tacit._support.user_code import call, load
+from tacit._support.user_code import call
 from tacit.scaling.parametrization import MaximalUpdate, NeuralTangent, Parametrization, Standard
+from tacit.studies.folders import check_folder
+from tacit.studies.user_objects import load_object
 from tacit.studies.width.coordinates import CoordinateCheck, coordinate_check
 from tacit.studies.width.transfer import GRID, LearningRateTransfer, transfer_learning_rate
 
@@ -148,14 +150,12 @@ def _prepare(out: Path | None) -> None:
         return
     if find_spec("matplotlib") is None:
         raise ValueError("--out: the figure needs matplotlib: pip install 'tacit-torch[plots]'")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"--out: {error}.") from None
+    check_folder("--out", out)
+    out.mkdir(parents=True, exist_ok=True)
 
 
 def _make_net(target: str) -> Callable[[int], nn.Module]:
-    function = load(target, "MODULE:FUNCTION")
+    function = load_object(target, "MODULE:FUNCTION")
     if not callable(function):
         raise TypeError(f"{target}: expected a function from a width to a network.")
     return partial(call, function)
@@ -165,7 +165,7 @@ def _shared(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "data": _data(arguments.data, "--data"),
         "parametrization": _parametrization(arguments.parametrization),
-        "loss": load(arguments.loss, "--loss") if arguments.loss else None,
+        "loss": load_object(arguments.loss, "--loss") if arguments.loss else None,
         "optimizer": arguments.optimizer,
         "tolerance": arguments.tolerance,
     }
@@ -190,7 +190,7 @@ def _report(
 
 
 def _data(target: str, option: str) -> Any:
-    data = load(target, option)
+    data = load_object(target, option)
     return call(data) if callable(data) else data
 
 
@@ -203,7 +203,7 @@ def _parametrization(name: str | None) -> Parametrization | None:
         raise ValueError(
             f"--parametrization: expected sp, mup, ntp or module:name, received {name!r}."
         )
-    given = load(name, "--parametrization")
+    given = load_object(name, "--parametrization")
     made = call(given) if callable(given) else given
     if not isinstance(made, Parametrization):
         raise TypeError(

@@ -16,6 +16,7 @@ from tacit.studies.experiments.experiment import SCALES, Experiment
 from tacit.studies.experiments.page import write_page
 from tacit.studies.experiments.registry import EXPERIMENTS, find_experiment
 from tacit.studies.experiments.reproduction import reproduce
+from tacit.studies.folders import check_folder
 
 
 def add_to(commands: Any) -> None:
@@ -46,6 +47,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         return _list()
     if find_spec("matplotlib") is None:
         raise ValueError("the figures need matplotlib: pip install 'tacit-torch[plots]'")
+    check_folder("--out", arguments.out)
     if arguments.names != ["page"]:
         names = list(EXPERIMENTS) if arguments.names == ["all"] else arguments.names
         for experiment in [find_experiment(name) for name in names]:

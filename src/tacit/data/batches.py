@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
+from tacit._support import checks
 from tacit._support.trees import map_tensors, tensors_in
 from tacit.data.images import Images
 
@@ -55,7 +56,9 @@ class Batch(NamedTuple):
 class Batches:
     """Data in batches, in an order that depends only on seed and epoch.
 
-    Tensors in memory are indexed by whole batches. A DataLoader keeps its own order and batch size;
+    Tensors in memory are indexed by whole batches. If a single batch holds all examples and inputs
+    are several tensors, their order is kept: one may relate examples to each other by position,
+    as the adjacency matrix of a graph. A DataLoader keeps its own order and batch size;
     in training, the generators it may draw its order from are seeded before each epoch.
 
     A batch is a pair of inputs and targets, or a dict of inputs with the targets under "labels".
@@ -84,12 +87,15 @@ class Batches:
         parts: int = 1,
         targets: bool = True,
     ) -> None:
-        self.name, self.batch_size, self.shuffle = name, batch_size, shuffle
+        self.name, self.shuffle = name, shuffle
+        self.batch_size = checks.positive_integer("batch_size", batch_size)
         self.rank, self.parts, self.targets = rank, parts, targets
         self.loader: DataLoader[Any] | None = None
         self.memory: Batch | None = None
         self.dataset: Dataset[Any] | None = None
+        self.preprocessing: dict[str, Any] | None = None
         if isinstance(source, Images):
+            self.preprocessing = source.preprocessing
             self.memory = Batch(source.pixels, source.targets, prepare=source.normalised)
             self.size = len(source)
         elif isinstance(source, DataLoader) and isinstance(source.dataset, Sized):
@@ -136,9 +142,15 @@ class Batches:
         if self.loader is not None:
             return self._loaded(self.loader, number, skip)
         order = torch.arange(self.size)
-        if self.shuffle:
+        if self.shuffle and not self._related:
             order = torch.randperm(self.size, generator=torch.Generator().manual_seed(number))
         return (self._at(rows) for rows in order.split(self.batch_size)[skip : len(self)])
+
+    @property
+    def _related(self) -> bool:
+        """Whether inputs may relate examples by position, because one batch holds them all."""
+        whole = self.memory is not None and self.parts == 1 and self.batch_size >= self.size
+        return whole and len(tensors_in(self.memory.inputs if self.memory else ())) > 1
 
     def _loaded(self, loader: DataLoader[Any], number: int, skip: int) -> Iterator[Batch]:
         for part in (loader, loader.sampler):
@@ -198,6 +210,11 @@ def _in_memory(name: str, source: Any, targets: bool) -> Batch:
             f"or a DataLoader with a length; received {type(source).__name__}{parts}."
         )
     inputs, wanted = source if pair else (source, None)
+    if targets and wanted is None:
+        raise TypeError(
+            f"{name}: expected a tensor of targets beside the inputs, received NoneType. For "
+            "predictions without targets use tacit.predict."
+        )
     if not targets:
         wanted = None
     if isinstance(inputs, Mapping):

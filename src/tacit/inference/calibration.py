@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tacit._support import checks
 from tacit.data.batches import Batches
 from tacit.inference.functions import likelihood_of
 from tacit.inference.scores import outputs_and_targets
@@ -33,7 +34,7 @@ class Calibration:
         scope: What the temperature divides.
         nll_before: Validation NLL with T = 1.
         nll: Validation NLL after calibration, never larger than `nll_before`.
-        examples: Number of validation examples.
+        examples: Number of validation targets; an example may have several.
     """
 
     temperature: float
@@ -85,17 +86,17 @@ def calibrate(
     if per_class and not isinstance(found, Categorical):
         raise ValueError(f"per_class: expected a Categorical likelihood, received {found!r}.")
     check_scope(scope)
-    logits, labels = _logits(model, found, validation, samples, batch_size, generator)
+    logits, targets = _problem(model, found, validation, samples, batch_size, generator)
     if per_class:
-        _check_every_class(labels, logits.shape[-1])
+        _check_every_class(targets, logits.shape[-1])
 
     def nll(log_temperature: Tensor, offset: Tensor | None = None) -> Tensor:
         scaled = scaled_logits(logits, log_temperature.exp(), scope, offset)
-        return F.nll_loss(average_log_probs(scaled, found.averaging), labels)
+        return _cross_entropy(average_log_probs(scaled, found.averaging), targets)
 
     def regularised(log_temperature: Tensor) -> Tensor:
         # Standard normal prior on log T: few data, or only correct predictions, move it little.
-        return nll(log_temperature) + log_temperature.square() / (2 * len(labels))
+        return nll(log_temperature) + log_temperature.square() / (2 * len(targets))
 
     grid = logits.new_tensor([0, *(BOUND * (i / 10 - 1) for i in range(21))])
     (single,) = best = _minimum(regularised, min(grid, key=lambda x: regularised(x).item()))
@@ -109,15 +110,15 @@ def calibrate(
         def penalised(log_temperature: Tensor, offset: Tensor) -> Tensor:
             # Normal prior around the single temperature and zero offsets.
             moved = (log_temperature - each).square().sum() + offset.square().sum()
-            return nll(log_temperature, offset) + moved / (2 * len(labels))
+            return nll(log_temperature, offset) + moved / (2 * len(targets))
 
         best = _minimum(penalised, each, torch.zeros_like(each))
     found.set_temperature(best[0].exp(), scope, *best[1:])
     before, after = nll(grid[0]).item(), nll(*best).item()
-    return Calibration(single.exp().item(), scope, before, after, len(labels))
+    return Calibration(single.exp().item(), scope, before, after, len(targets))
 
 
-def _logits(
+def _problem(
     model: nn.Module,
     likelihood: DiscreteLikelihood,
     validation: Any,
@@ -125,14 +126,23 @@ def _logits(
     batch_size: int,
     generator: torch.Generator | None,
 ) -> tuple[Tensor, Tensor]:
-    """Return logits (M, B, C) in double precision and labels (B,), from one pass over the data."""
-    batches = Batches("validation", validation, batch_size)
+    """Return logits (M, N, C) in double precision and the targets of `as_classes`."""
+    batches = Batches("validation", validation, checks.positive_integer("batch_size", batch_size))
     outputs, targets = outputs_and_targets(model, batches, samples=samples, generator=generator)
-    outputs, labels = likelihood.as_classes(outputs, targets)
-    check_labels(labels, outputs.shape[-1])
+    outputs, targets = likelihood.as_classes(outputs, targets)
+    if not targets.is_floating_point() or targets.ndim == 1:
+        check_labels(targets, outputs.shape[-1])
+        targets = targets.long()
     if not outputs.isfinite().all():
         raise ValueError("calibrate: the model's outputs are not finite.")
-    return outputs.double(), labels.long()
+    return outputs.double(), targets
+
+
+def _cross_entropy(log_probs: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean cross-entropy with labels (N,) or probabilities of the classes (N, C)."""
+    if targets.is_floating_point():
+        return -(targets * log_probs).sum(-1).mean()
+    return F.nll_loss(log_probs, targets)
 
 
 def _check_every_class(labels: Tensor, classes: int) -> None:

@@ -13,9 +13,17 @@ from torch import Tensor, nn
 
 from tacit._support import checks
 from tacit.calling import Variational
+from tacit.calling.arguments import check_generator
+from tacit.calling.caller import in_chunks
 from tacit.data.batches import Batch, Batches
-from tacit.likelihood import Likelihood
-from tacit.likelihood.predictive import Averaging, BinaryPredictive, ClassPredictive, Predictive
+from tacit.likelihood import DiscreteLikelihood, Likelihood
+from tacit.likelihood.predictive import (
+    Averaging,
+    BinaryPredictive,
+    ClassPredictive,
+    Predictive,
+    check_averaging,
+)
 
 
 @dataclass(frozen=True)
@@ -106,7 +114,8 @@ def predict(
         averaging: How functions are combined into probabilities, "log_probs", "probs" or "logits";
             the likelihood's choice by default.
         batch_size: Inputs per forward pass.
-        chunk_size: Number of functions to run at a time, to bound memory.
+        chunk_size: Number of functions to run at a time, to bound memory: only their weights are
+            held at a time.
         generator: Source of randomness for drawing the functions.
 
     Examples:
@@ -119,6 +128,10 @@ def predict(
     """
     likelihood = likelihood_of(model, likelihood)
     checks.positive_integer("batch_size", batch_size)
+    if averaging is not None and not isinstance(likelihood, DiscreteLikelihood):
+        raise ValueError("averaging: expected a Categorical or Bernoulli likelihood.")
+    if averaging is not None:
+        check_averaging(averaging)
     batches = Batches("inputs", inputs, batch_size, targets=False)
     with functions_of(
         model, samples=samples, chunk_size=chunk_size, generator=generator
@@ -127,13 +140,22 @@ def predict(
         found = likelihood.predictive(outputs)
     if averaging is None:
         return found
-    if not isinstance(found, ClassPredictive | BinaryPredictive):
-        raise ValueError("averaging: expected a Categorical or Bernoulli likelihood.")
+    assert isinstance(found, ClassPredictive | BinaryPredictive)
     return replace(found, averaging=averaging)
 
 
 def likelihood_of(model: nn.Module, given: Likelihood | None) -> Likelihood:
     """Return the given likelihood if there is one, else the model's own."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            "model: expected a variational model, a network or a predictor of tacit.methods, "
+            f"received {type(model).__name__}."
+        )
+    if given is not None and not isinstance(given, Likelihood):
+        raise TypeError(
+            "likelihood: expected tacit.Categorical(), Bernoulli(), Gaussian() or "
+            f"HeteroscedasticGaussian(), received {given!r}."
+        )
     own = given if given is not None else getattr(model, "likelihood", None)
     if not isinstance(own, Likelihood):
         raise ValueError(
@@ -160,6 +182,8 @@ def functions_of(
     Inside the context the model is in eval mode and gradients are off; on exit both are restored.
     """
     checks.positive_integer("samples", samples)
+    if chunk_size is not None:
+        checks.positive_integer("chunk_size", chunk_size)
     modes = {module: module.training for module in model.modules()}
     like = next(model.parameters(), torch.zeros(()))
     model.eval()
@@ -188,11 +212,33 @@ def drawn_functions(
     chunk_size: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Callable[..., Tensor]:
-    """Draw M functions of a variational model, called as one: inputs -> outputs (M, B, ...)."""
-    weights = model.sample(samples, generator=generator)
+    """Draw M functions of a variational model, called as one: inputs -> outputs (M, B, ...).
+
+    With a chunk size only the noise is kept, and the weights are computed again for each chunk and
+    call. 1,000 functions of rank 10 keep 10,000 numbers per layer instead of 1,000 copies of it.
+    """
+    if chunk_size is None:
+        weights = model.sample(samples, generator=generator)
+        return lambda *inputs, **keywords: tensor_of(model(*inputs, weights=weights, **keywords))
+    check_generator(generator)
+    distributions = model.distributions
+    # In the order of `Variational.sample`, so that the functions don't depend on the chunk size.
+    noise = {
+        label: distribution.draw_noise((samples,), generator=generator)
+        for label, distribution in distributions.items()
+    }
 
     def call(*inputs: Any, **keywords: Any) -> Tensor:
-        return tensor_of(model(*inputs, weights=weights, chunk_size=chunk_size, **keywords))
+        outputs = []
+        for part in in_chunks(noise, chunk_size):
+            weights = {
+                layer.parameters[tensor]: sampled
+                for layer in model.layers
+                for tensor, sampled in distributions[layer.label].weights(part[layer.label]).items()
+            }
+            output = model(*inputs, weights=weights, chunk_size=chunk_size, **keywords)
+            outputs.append(tensor_of(output))
+        return torch.cat(outputs)
 
     return call
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from torch import nn
 
 from tacit._support import files
 from tacit.calling import Variational
+from tacit.inference.header_checks import check_likelihood
 from tacit.inference.headers import build_model, build_network, describe_model
 from tacit.scaling import Parametrization
 
@@ -35,7 +37,8 @@ def save(
         The path.
 
     Raises:
-        TypeError: If a part of the model has a custom type, which a file can't describe.
+        TypeError: If a part of the model has a custom type, which a file can't describe, or the
+            preprocessing is not JSON-serialisable.
     """
     if not isinstance(model, Variational):
         raise TypeError(
@@ -44,11 +47,26 @@ def save(
         )
     header = describe_model(model)
     if preprocessing is not None:
-        header["preprocessing"] = dict(preprocessing)
-    path = Path(path)
+        header["preprocessing"] = _plain(preprocessing)
+    path, tensors = Path(path), model.state_dict()
+    check_likelihood("save", header["likelihood"], header["network"], tensors)
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.write(path, KEY, header, model.state_dict())
+    files.write(path, KEY, header, tensors)
     return path
+
+
+def _plain(preprocessing: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the preprocessing as it will be read from the file."""
+    if not isinstance(preprocessing, Mapping):
+        raise TypeError(f"preprocessing: expected a dict, received {preprocessing!r}.")
+    try:
+        found: dict[str, Any] = json.loads(json.dumps(dict(preprocessing)))
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"preprocessing: expected JSON-serialisable data (numbers, strings, lists, dicts): "
+            f"{error}. Convert arrays with .tolist() and NumPy numbers with .item()."
+        ) from error
+    return found
 
 
 def load(
@@ -62,18 +80,23 @@ def load(
     Args:
         path: File to read.
         net: The plain network that was passed to `variational`; its parameters are overwritten.
-            Optional for networks of `tacit.models`, which are rebuilt from the file.
+            Optional for networks of `tacit.models`, which are rebuilt from the file, in its
+            precision.
         parametrization: Parametrization for further training; not stored in the file.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file does not hold a model, or doesn't fit the network.
+        ValueError: If the file does not hold a model, is damaged, or doesn't fit the network.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"load: there is no file {path}.")
     header, tensors = files.read(Path(path), KEY, "tacit.save")
+    rebuilt = net is None
     net = build_network(header["network"], path) if net is None else net
     model = build_model(header, net, path, parametrization)
     files.check_fits(path, model.state_dict(), tensors)
+    if rebuilt:
+        for name, own in model.state_dict(keep_vars=True).items():
+            own.data = own.data.to(tensors[name].dtype)  # in place: tied tensors stay tied
     model.load_state_dict(tensors)
     return model.eval()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit._support import checks
-from tacit.data.batches import Batches
+from tacit.data.batches import Batch, Batches
 from tacit.inference.functions import Functions, functions_of, likelihood_of
 from tacit.likelihood import DiscreteLikelihood, Likelihood
 from tacit.likelihood.predictive import BinaryPredictive, ClassPredictive
@@ -92,7 +92,7 @@ def collect_each(
             if isinstance(found, ClassPredictive | BinaryPredictive):
                 streaming.update({"entropy": found.entropy})
             if data.targets:
-                targets = batch.targets.to(outputs.device)
+                targets = targets_of(batch, data.name).to(outputs.device)
                 streaming.update(found.errors(targets), found.sums(targets))
     return collected
 
@@ -102,6 +102,25 @@ def outputs_and_targets(
 ) -> tuple[Tensor, Tensor]:
     """Return the outputs of M functions (M, B, ...) and the targets, from one pass over data."""
     with functions_of(model, samples=samples, generator=generator) as functions:
-        pairs = [(functions(batch), batch.targets) for batch in data.epoch()]
+        pairs = [(functions(batch), targets_of(batch, data.name)) for batch in data.epoch()]
     outputs = torch.cat([output for output, _ in pairs], dim=1)
     return outputs, torch.cat([targets for _, targets in pairs]).to(outputs.device)
+
+
+def targets_of(batch: Batch, name: str) -> Tensor:
+    """Return the targets of a batch.
+
+    Args:
+        batch: The batch.
+        name: Name of the data in the error message.
+
+    Raises:
+        TypeError: If the batch has no targets.
+    """
+    if not isinstance(batch.targets, Tensor):
+        kind = type(batch.targets).__name__
+        raise TypeError(
+            f"{name}: expected a tensor of targets beside the inputs, received {kind}. For "
+            "predictions without targets use tacit.predict."
+        )
+    return batch.targets

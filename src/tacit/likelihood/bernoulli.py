@@ -9,14 +9,15 @@ from torch.nn import functional as F
 from tacit._support import checks
 from tacit.likelihood.base import aligned
 from tacit.likelihood.discrete import DiscreteLikelihood, Scope, check_scope, scaled_logits
-from tacit.likelihood.predictive import Averaging, BinaryPredictive
+from tacit.likelihood.predictive import Averaging, BinaryPredictive, check_binary
 
 
 class Bernoulli(DiscreteLikelihood):
     """One or several binary targets; the outputs are the logits of the positive class.
 
     Outputs and targets have the same shape, (B,) or (B, D); for a single target per example, either
-    may also be (B, 1). Targets are 0 and 1, of any dtype.
+    may also be (B, 1). Targets are 0 and 1, of any dtype, or probabilities: a soft target t gives
+    the expectation over y = 1 with probability t, in the loss, in metrics and in calibration.
 
     Args:
         averaging: How the predictions of several functions are combined: "log_probs" (the paper's
@@ -33,11 +34,7 @@ class Bernoulli(DiscreteLikelihood):
 
     def loss(self, outputs: Tensor, targets: Tensor, *, samples: bool | None = None) -> Tensor:
         outputs, targets = aligned("Bernoulli", outputs, targets, event=0, samples=samples)
-        if targets.numel():
-            low, high = targets.min().item(), targets.max().item()
-            if low < 0 or high > 1:
-                wrong = low if low < 0 else high
-                raise ValueError(f"Bernoulli: target {wrong} is out of range: expected 0 or 1.")
+        check_binary(targets)
         return F.binary_cross_entropy_with_logits(
             outputs, targets.to(outputs.dtype).expand_as(outputs)
         )
@@ -49,14 +46,18 @@ class Bernoulli(DiscreteLikelihood):
         return BinaryPredictive(scaled, self.averaging)
 
     def set_temperature(self, temperature: float | Tensor, scope: Scope = "logits") -> None:
-        self.temperature.fill_(checks.positive_number("temperature", float(temperature)))
+        if isinstance(temperature, Tensor) and temperature.numel() == 1:
+            temperature = temperature.item()
+        self.temperature.fill_(checks.positive_number("temperature", temperature))
         self.scope = check_scope(scope)
 
     def as_classes(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         # Each binary target is an example with two classes; the negative class has logit 0.
         outputs, targets = aligned("calibrate", outputs, targets, event=0, samples=True)
+        check_binary(targets)
         logits = torch.stack([torch.zeros_like(outputs), outputs], -1).flatten(1, -2)
-        return logits, targets.long().flatten()
+        positive = targets.double().flatten()
+        return logits, torch.stack([1 - positive, positive], -1)
 
     def extra_repr(self) -> str:
         return f"temperature={self.temperature.item():.4g}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -11,7 +12,15 @@ from torch.nn import functional as F
 from tacit._support import checks
 from tacit.likelihood.base import aligned
 from tacit.likelihood.discrete import DiscreteLikelihood, Scope, check_scope, scaled_logits
-from tacit.likelihood.predictive import Averaging, ClassPredictive, check_labels
+from tacit.likelihood.predictive import Averaging, ClassPredictive, check_labels, check_names
+from tacit.metrics.arguments import as_tensor
+
+NOUNS = {
+    "class_names": "names",
+    "class_weights": "weights",
+    "temperature": "temperatures",
+    "offset": "offsets",
+}
 
 
 class Categorical(DiscreteLikelihood):
@@ -48,16 +57,9 @@ class Categorical(DiscreteLikelihood):
         averaging: Averaging = "log_probs",
     ) -> None:
         super().__init__(averaging)
-        if not 0 <= label_smoothing < 1:
-            raise ValueError(
-                "label_smoothing: expected a number from 0 to below 1, received "
-                f"{label_smoothing!r}."
-            )
-        self.class_names = None if class_names is None else tuple(map(str, class_names))
-        self.label_smoothing = float(label_smoothing)
-        weights = None
-        if class_weights is not None:
-            weights = torch.as_tensor(class_weights, dtype=torch.get_default_dtype())
+        self.class_names = None if class_names is None else check_names(class_names)
+        self.label_smoothing = _smoothing(label_smoothing)
+        weights = None if class_weights is None else _weights(class_weights)
         self.register_buffer("class_weights", weights)
         self.register_buffer("offset", torch.zeros(()))
 
@@ -77,6 +79,17 @@ class Categorical(DiscreteLikelihood):
         )
 
     def predictive(self, outputs: Tensor) -> ClassPredictive:
+        """Return the predictive distribution from the outputs of M functions.
+
+        Args:
+            outputs: Logits, (M, B, C), or (M, B, D, C) for D labels per example. Logits of images,
+                (M, B, H, W, C), need `class_names`, by which C is known: (M, B, C, H, W) can't be
+                told from them otherwise.
+
+        Raises:
+            ValueError: If the last dimension is not, or need not be, that of the classes.
+        """
+        self._check_classes_last(outputs)
         scaled = scaled_logits(outputs, self.temperature, self.scope, self.offset)
         return ClassPredictive(scaled, self.averaging, self.class_names)
 
@@ -90,18 +103,76 @@ class Categorical(DiscreteLikelihood):
             scope: What the temperature divides.
             offset: Offset of each class, (C,), or one for all.
         """
-        temperatures = torch.as_tensor(temperature).to(self.temperature)
+        temperatures = as_tensor("temperature", temperature).to(self.temperature)
         for value in temperatures.flatten().tolist():
             checks.positive_number("temperature", value)
-        offsets = torch.as_tensor(offset).to(self.offset)
+        offsets = as_tensor("offset", offset).to(self.offset)
+        if temperatures.ndim > 1 or offsets.ndim > 1:
+            raise ValueError(
+                "set_temperature: expected one temperature and offset, or one per class, (C,); "
+                f"received shapes {tuple(temperatures.shape)} and {tuple(offsets.shape)}."
+            )
         if not offsets.isfinite().all():
             raise ValueError(f"offset: expected finite values, received {offset!r}.")
         self.temperature, self.scope, self.offset = temperatures, check_scope(scope), offsets
 
     def as_classes(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        return aligned("calibrate", outputs, targets, event=1, samples=True)
+        outputs, targets = aligned("calibrate", outputs, targets, event=1, samples=True)
+        return outputs.flatten(1, -2), targets.flatten()
+
+    def _check_classes_last(self, outputs: Tensor) -> None:
+        shape, last = tuple(outputs.shape), outputs.shape[-1] if outputs.ndim else 0
+        move = "Let the network return classes last: logits.movedim(1, -1)."
+        known = self._classes()
+        for name, classes in known.items():
+            if classes != last:
+                first = f" {move}" if len(shape) > 3 and shape[2] == classes else ""
+                raise ValueError(
+                    f"{name}: expected {last} {NOUNS[name]}, received {classes}; the outputs have "
+                    f"the shape {shape}.{first}"
+                )
+        if len(shape) > 4 and (not known or shape[2] == last):
+            raise ValueError(
+                "Categorical: expected logits of shape (samples, batch, classes) or (samples, "
+                f"batch, positions, classes), received {shape}, where the classes may be in "
+                f"another dimension than the last. {move} Then name the classes, "
+                "Categorical(class_names), or flatten the positions: logits.flatten(1, -2)."
+            )
+
+    def _classes(self) -> dict[str, int]:
+        """Return the number of classes by the setting that determines it."""
+        found = {"class_names": self.class_names, "class_weights": self.class_weights}
+        sizes = {name: len(value) for name, value in found.items() if value is not None}
+        vectors = {"temperature": self.temperature, "offset": self.offset}
+        return sizes | {name: len(value) for name, value in vectors.items() if value.ndim}
 
     def extra_repr(self) -> str:
         if self.temperature.ndim:
             return "temperature=per class"
         return f"temperature={self.temperature.item():.4g}"
+
+
+def _smoothing(given: object) -> float:
+    if isinstance(given, bool) or not isinstance(given, Real):
+        raise TypeError(
+            f"label_smoothing: expected a number from 0 to below 1, received {given!r}."
+        )
+    if not 0 <= float(given) < 1:
+        raise ValueError(
+            f"label_smoothing: expected a number from 0 to below 1, received {given!r}."
+        )
+    return float(given)
+
+
+def _weights(given: Sequence[float] | Tensor) -> Tensor:
+    weights = as_tensor("class_weights", given).to(torch.get_default_dtype())
+    if weights.ndim != 1:
+        raise ValueError(
+            f"class_weights: expected one weight per class, (C,), received {tuple(weights.shape)}."
+        )
+    if not (weights.isfinite().all() and (weights >= 0).all() and weights.sum() > 0):
+        raise ValueError(
+            "class_weights: expected finite weights of at least 0, not all of them 0; received "
+            f"{weights.tolist()}."
+        )
+    return weights

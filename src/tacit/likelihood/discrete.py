@@ -9,7 +9,12 @@ import torch
 from torch import Tensor
 
 from tacit.likelihood.base import Likelihood
-from tacit.likelihood.predictive import Averaging, BinaryPredictive, ClassPredictive
+from tacit.likelihood.predictive import (
+    Averaging,
+    BinaryPredictive,
+    ClassPredictive,
+    check_averaging,
+)
 
 Scope: TypeAlias = Literal["logits", "mean"]
 """What a temperature divides: all logits, or their mean over functions only."""
@@ -30,7 +35,7 @@ class DiscreteLikelihood(Likelihood):
 
     def __init__(self, averaging: Averaging = "log_probs") -> None:
         super().__init__()
-        self.averaging: Averaging = averaging
+        self.averaging: Averaging = check_averaging(averaging)
         self.scope: Scope = "logits"
         self.register_buffer("temperature", torch.ones(()))
 
@@ -49,7 +54,13 @@ class DiscreteLikelihood(Likelihood):
 
     @abstractmethod
     def as_classes(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return outputs and targets of validation data as logits (M, B, C) and labels (B,)."""
+        """Return outputs and targets of validation data as a classification problem.
+
+        Several targets of an example count as several examples, N in total.
+
+        Returns:
+            Logits (M, N, C) and targets: labels (N,), or probabilities of the classes (N, C).
+        """
 
 
 def check_scope(scope: Scope) -> Scope:

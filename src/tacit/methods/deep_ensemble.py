@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tacit._support import checks
-from tacit.likelihood import DiscreteLikelihood
 from tacit.methods.base import Method
 from tacit.methods.learned import Members
 from tacit.methods.task import Task
@@ -32,6 +31,5 @@ class DeepEnsemble(Method):
                 "make_net: expected a new network on each call; it returned the same network twice."
             )
         nets = [task.trained(i) for i in range(self.members)]
-        if isinstance(task.likelihood, DiscreteLikelihood):
-            task.likelihood.averaging = "probs"
+        task.average("probs")
         return Members(nets, task.likelihood)

@@ -11,19 +11,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tacit.data.batches import Batches
+from tacit._support.private_torch import version
+from tacit.data.batches import Batch, Batches
 from tacit.inference.functions import Predictor, tensor_of
 from tacit.inference.headers import describe_network
 from tacit.likelihood import Bernoulli, Categorical, DiscreteLikelihood, Gaussian, Likelihood
 from tacit.methods.base import Method
 from tacit.methods.task import Task
 
+NOT_LINEAR = (
+    "Laplace: expected a network whose output is the unmodified output of an nn.Linear layer that "
+    "is called once: no activation, view or squeeze after it."
+)
 PRECISIONS = torch.logspace(-4, 6, 41, dtype=torch.float64)  # candidate precisions of the prior
 
 
 @dataclass(frozen=True)
 class Laplace(Method):
     """A trained network with a Gaussian over its last layer (Daxberger et al., 2021).
+
+    The last layer is the `nn.Linear` whose output is the network's output.
 
     The precision is the prior's plus the generalized Gauss-Newton matrix of the loss, which is
     approximated by a Kronecker product A x G (KFAC): A = sum of phi phi^T over the features of all
@@ -54,10 +61,10 @@ class Laplace(Method):
     def learn(self, task: Task) -> LastLayer:
         net = task.trained().eval()
         size = task.settings.get("batch_size", 128)
-        if isinstance(task.likelihood, DiscreteLikelihood):
-            task.likelihood.averaging = "probs"
-        predictor = LastLayer(net, task.likelihood, probit=self.predictive == "probit")
+        task.average("probs")
         data = Batches("train", task.train, size)
+        last = output_layer(net, next(data.epoch()))
+        predictor = LastLayer(net, task.likelihood, last, probit=self.predictive == "probit")
         log_likelihood = predictor.fit_curvature(data)
         if self.tune == "marglik":
             scores = [log_likelihood + predictor.log_evidence(p) for p in PRECISIONS.tolist()]
@@ -80,6 +87,7 @@ class LastLayer(Predictor):
     Args:
         net: The network.
         likelihood: Likelihood of its outputs.
+        last: Name of the linear layer whose output is the network's output, from `output_layer`.
         probit: Whether to scale logits in closed form instead of drawing functions.
     """
 
@@ -89,11 +97,13 @@ class LastLayer(Predictor):
     output_vectors: Tensor
     precision: Tensor
 
-    def __init__(self, net: nn.Module, likelihood: Likelihood, *, probit: bool = True) -> None:
+    def __init__(
+        self, net: nn.Module, likelihood: Likelihood, last: str, *, probit: bool = True
+    ) -> None:
         super().__init__(likelihood)
         self.net = net
         self.probit = probit and isinstance(likelihood, DiscreteLikelihood)
-        self.last = last_linear(net)
+        self.last = last
         layer = self.last_layer
         inputs = layer.in_features + (layer.bias is not None)
         for name, n in (("input", inputs), ("output", layer.out_features)):
@@ -104,20 +114,25 @@ class LastLayer(Predictor):
     @property
     def last_layer(self) -> nn.Linear:
         """The random layer."""
-        layer = self.net.get_submodule(self.last)
-        assert isinstance(layer, nn.Linear)
+        layer = dict(self.net.named_modules()).get(self.last)
+        if not isinstance(layer, nn.Linear):
+            raise ValueError(f"Laplace: the network has no linear layer {self.last!r}.")
         return layer
 
     @torch.no_grad()
     def features(self, *inputs: Any, **keywords: Any) -> tuple[Tensor, Tensor]:
         """Return features (B, D), with a column of ones for the bias, and outputs (B, C)."""
-        seen: list[Tensor] = []
-        handle = self.last_layer.register_forward_hook(lambda _m, args, _o: seen.append(args[0]))
+        seen: list[tuple[Tensor, Tensor]] = []
+        handle = self.last_layer.register_forward_hook(
+            lambda _layer, args, output: seen.append((args[0], output))
+        )
         try:
             outputs = tensor_of(self.net(*inputs, **keywords))
         finally:
             handle.remove()
-        phi = seen[0].double()
+        if len(seen) != 1 or seen[0][1] is not outputs:
+            raise ValueError(NOT_LINEAR)
+        phi = seen[0][0].double()
         if phi.ndim != 2:
             raise ValueError(
                 "Laplace: expected features (B, D) before the last layer, received "
@@ -148,7 +163,8 @@ class LastLayer(Predictor):
 
     def log_evidence(self, precision: float) -> float:
         """Return the log marginal likelihood minus the log-likelihood, for a prior precision."""
-        weights = [p.detach().double() for p in self.last_layer.parameters()]
+        layer = self.last_layer
+        weights = [t.detach().double() for t in (layer.weight, layer.bias) if t is not None]
         norm = sum(w.square().sum().item() for w in weights)
         values = torch.outer(self.input_values, self.output_values) + precision
         size = values.numel()
@@ -207,23 +223,48 @@ class LastLayer(Predictor):
         return call
 
     def describe(self) -> dict[str, Any]:
-        return {"network": describe_network(self.net), "probit": self.probit}
+        return {"network": describe_network(self.net), "last": self.last, "probit": self.probit}
 
     @classmethod
     def build(
         cls, given: Mapping[str, Any], make_net: Callable[[], nn.Module], likelihood: Likelihood
     ) -> LastLayer:
-        return cls(make_net(), likelihood, probit=given["probit"])
+        return cls(make_net(), likelihood, given["last"], probit=given["probit"])
 
 
-def last_linear(net: nn.Module) -> str:
-    """Return the name of a network's last linear layer."""
-    names: list[str] = [
-        name for name, module in net.named_modules() if isinstance(module, nn.Linear)
+@torch.no_grad()
+def output_layer(net: nn.Module, batch: Batch) -> str:
+    """Return the name of the linear layer whose output is the network's output.
+
+    It is found in a forward pass: the order in which layers are registered says nothing about the
+    order in which they are called.
+
+    Args:
+        net: The network, in eval mode.
+        batch: Some inputs.
+
+    Raises:
+        ValueError: If the output is not the unmodified output of an `nn.Linear`.
+    """
+    seen: list[tuple[str, Tensor, int]] = []
+    handles = [
+        layer.register_forward_hook(
+            lambda _layer, _args, output, name=name: seen.append((name, output, version(output)))
+        )
+        for name, layer in net.named_modules()
+        # A subclass may compute something else, for instance add an adapter.
+        if isinstance(layer, nn.Linear) and type(layer).forward is nn.Linear.forward
     ]
-    if not names:
-        raise ValueError("Laplace: the network has no linear layer.")
-    return names[-1]
+    try:
+        like = next(net.parameters(), torch.zeros(()))
+        output = tensor_of(batch.call(net, like))
+    finally:
+        for handle in handles:
+            handle.remove()
+    names = [name for name, out, stamp in seen if out is output and version(out) == stamp]
+    if len(names) != 1 or [name for name, _, _ in seen].count(names[0]) != 1:
+        raise ValueError(NOT_LINEAR)
+    return names[0]
 
 
 def curvature(likelihood: Likelihood, outputs: Tensor) -> Tensor:

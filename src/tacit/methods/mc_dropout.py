@@ -14,7 +14,7 @@ from torch.func import functional_call
 from tacit._support.names import join
 from tacit.inference.functions import Predictor, tensor_of
 from tacit.inference.headers import describe_network
-from tacit.likelihood import DiscreteLikelihood, Likelihood
+from tacit.likelihood import Likelihood
 from tacit.methods.base import Method
 from tacit.methods.task import Task
 
@@ -46,8 +46,7 @@ class MCDropout(Method):
         predictor = Dropped(net, task.likelihood, self.rate)
         with predictor.dropping():
             task.fit(net)
-        if isinstance(task.likelihood, DiscreteLikelihood):
-            task.likelihood.averaging = "probs"
+        task.average("probs")
         return predictor
 
 
@@ -82,16 +81,28 @@ class Dropped(Predictor):
                 handle.remove()
 
     def draw(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
-        """Return the weights of a function by name: zero weights stand for dropped inputs."""
-        weights = {}
+        """Return the masks of a function by layer: which inputs are kept, (groups, 1, inputs, ...).
+
+        Masks are far smaller than weights: many functions can be stored.
+        """
+        masks = {}
         for name, layer in self.layers.items():
             weight = layer.weight
             groups = getattr(layer, "groups", 1)
             shape = (groups, 1, weight.shape[1], *(1 for _ in weight.shape[2:]))
             random = torch.rand(shape, generator=generator, device=weight.device)
-            kept = (random >= self.rate).to(weight.dtype) / (1 - self.rate)
-            weights[join(name, "weight")] = (weight.unflatten(0, (groups, -1)) * kept).flatten(0, 1)
-        return weights
+            masks[name] = random >= self.rate
+        return masks
+
+    def weights(self, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the weights of a function by name: zero weights stand for dropped inputs."""
+        found = {}
+        for name, mask in masks.items():
+            weight = self.layers[name].weight
+            kept = mask.to(weight.dtype) / (1 - self.rate)
+            grouped = weight.unflatten(0, (len(mask), -1))
+            found[join(name, "weight")] = (grouped * kept).flatten(0, 1)
+        return found
 
     def functions(
         self, *, samples: int, chunk_size: int | None, generator: torch.Generator | None
@@ -99,7 +110,9 @@ class Dropped(Predictor):
         drawn = [self.draw(generator) for _ in range(samples)]
 
         def call(*inputs: Any, **keywords: Any) -> Tensor:
-            outputs = (functional_call(self.net, weights, inputs, keywords) for weights in drawn)
+            outputs = (
+                functional_call(self.net, self.weights(masks), inputs, keywords) for masks in drawn
+            )
             return torch.stack([tensor_of(output) for output in outputs])
 
         return call

@@ -8,7 +8,6 @@ import torch
 
 from tacit._support import checks
 from tacit.calling import Variational
-from tacit.likelihood import DiscreteLikelihood
 from tacit.methods.base import Method, check_counts
 from tacit.methods.learned import Sampled
 from tacit.methods.task import Task
@@ -48,8 +47,7 @@ class MeanFieldVI(Method):
         weights = sum(d.dense_mean().numel() for d in prior.distributions.values())
         objective = ELBO(prior, 1 / weights if self.weight is None else self.weight)
         task.fit(model, samples=self.samples, draws=self.draws, objective=objective)
-        if isinstance(task.likelihood, DiscreteLikelihood):
-            task.likelihood.averaging = "logits"
+        task.average("logits")
         return Sampled(model)
 
 

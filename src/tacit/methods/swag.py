@@ -18,7 +18,7 @@ from tacit.calling.caller import tracked_statistics
 from tacit.data.batches import Batches
 from tacit.inference.functions import Predictor, tensor_of
 from tacit.inference.headers import describe_network
-from tacit.likelihood import DiscreteLikelihood, Likelihood
+from tacit.likelihood import Likelihood
 from tacit.methods.base import Method
 from tacit.methods.task import Task
 
@@ -47,6 +47,7 @@ class SWAG(Method):
     def __post_init__(self) -> None:
         checks.positive_integer("SWAG(rank)", self.rank)
         checks.positive_number("SWAG(scale)", self.scale)
+        checks.positive_integer("SWAG(samples)", self.samples)
 
     def learn(self, task: Task) -> Path:
         net = task.net()
@@ -58,11 +59,15 @@ class SWAG(Method):
                 seen.append(flat(net).clone())
 
         task.fit(net, callbacks=[*task.settings.get("callbacks", ()), collect])
-        if isinstance(task.likelihood, DiscreteLikelihood):
-            task.likelihood.averaging = "probs"
+        task.average("probs")
+        if not seen:
+            raise ValueError(
+                "SWAG: training stopped in the first half of its epochs, before any weights were "
+                "collected; train without early_stopping, or with fewer epochs."
+            )
         stacked = torch.stack(seen)
         mean = stacked.mean(0)
-        variance = (stacked.square().mean(0) - mean.square()).clamp_min(1e-30)
+        variance = stacked.var(0, correction=0).clamp_min(1e-30)
         predictor = Path(
             net, task.likelihood, mean, variance, (stacked - mean)[-self.rank :], self.scale
         )
@@ -143,14 +148,29 @@ class Path(Predictor):
                 f"samples: expected at most {len(self._kept)}, the functions stored with their "
                 f"batch-norm statistics; received {samples}. Use SWAG(samples={samples})."
             )
-        drawn = self._kept[:samples] or [self.draw(generator) for _ in range(samples)]
+        device = self.mean.device
+        # A seed per function: with a chunk size, weights are drawn again instead of stored.
+        seeds = torch.randint(2**62, (samples,), generator=generator, device=device).tolist()
+
+        def draws() -> Iterator[dict[str, Tensor]]:
+            return (self.draw(torch.Generator(device).manual_seed(seed)) for seed in seeds)
+
+        stored = self._kept[:samples] or (list(draws()) if chunk_size is None else None)
 
         def call(*inputs: Any, **keywords: Any) -> Tensor:
-            return torch.stack(
-                [tensor_of(_call(self.net, weights, *inputs, **keywords)) for weights in drawn]
+            outputs = (
+                _call(self.net, weights, *inputs, **keywords) for weights in stored or draws()
             )
+            return torch.stack([tensor_of(output) for output in outputs])
 
         return call
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        """Apply a function, as `to` does, to all tensors: also to those that are no buffers."""
+        moved = super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+        function = args[0]
+        self._kept = [{name: function(t) for name, t in state.items()} for state in self._kept]
+        return moved
 
     def describe(self) -> dict[str, Any]:
         return {

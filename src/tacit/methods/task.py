@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from tacit.calling import Variational, variational
-from tacit.likelihood import Likelihood
+from tacit.likelihood import DiscreteLikelihood, Likelihood
+from tacit.likelihood.predictive import Averaging
 from tacit.methods.network_cache import NetworkCache
 from tacit.models.pretrained import Loaded
 from tacit.scaling import Parametrization, initialize
@@ -75,6 +76,11 @@ class Task:
         if getattr(model, "likelihood", None) is None:
             arguments |= {"likelihood": self.likelihood, "parametrization": self.parametrization}
         return fit(model, self.train, validation, **arguments)
+
+    def average(self, averaging: Averaging) -> None:
+        """Set how predictions average functions, if the likelihood is discrete."""
+        if isinstance(self.likelihood, DiscreteLikelihood):
+            self.likelihood.averaging = averaging
 
     def variational(self, where: Where = None, rank: int | None = None) -> Variational:
         """Return a new, untrained variational model of the network.

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tacit._support import checks
+from tacit.metrics.arguments import Values, as_tensor
 
 
 class Bins(NamedTuple):
@@ -25,7 +26,7 @@ class Bins(NamedTuple):
 
 
 def reliability(
-    confidence: Tensor, correct: Tensor, bins: int = 15, *, adaptive: bool = False
+    confidence: Values, correct: Values, bins: int = 15, *, adaptive: bool = False
 ) -> Bins:
     """Return size, mean confidence and accuracy of each confidence bin: a reliability diagram.
 
@@ -41,8 +42,7 @@ def reliability(
         >>> reliability(torch.tensor([0.4, 0.9, 0.9]), torch.tensor([True, True, False]), bins=2)
         Bins(size=tensor([1., 2.], dtype=torch.float64), ...accuracy=tensor([1.0000, 0.5000], ...
     """
-    check_confidences(confidence, correct)
-    confidence, correct = confidence.cpu().double(), correct.cpu().double()
+    confidence, correct = confidences(confidence, correct)
     if confidence.min() < 0 or confidence.max() > 1 + 1e-6:  # single precision rounds
         outside = confidence.min() if confidence.min() < 0 else confidence.max()
         raise ValueError(f"confidence: expected values from 0 to 1, received {outside:.4g}.")
@@ -59,7 +59,7 @@ def reliability(
 
 
 def calibration_error(
-    confidence: Tensor, correct: Tensor, bins: int = 15, *, adaptive: bool = False
+    confidence: Values, correct: Values, bins: int = 15, *, adaptive: bool = False
 ) -> float:
     """Return the expected calibration error of confidences.
 
@@ -72,8 +72,16 @@ def calibration_error(
     return ((found.size[full] * gaps).sum() / found.size.sum()).item()
 
 
-def check_confidences(confidence: Tensor, correct: Tensor) -> None:
-    """Raise ValueError unless both are non-empty vectors of one length and no confidence is NaN."""
+def confidences(confidence: Values, correct: Values) -> tuple[Tensor, Tensor]:
+    """Return confidences and correctness, (B,) each, in double precision on the CPU.
+
+    Raises:
+        ValueError: If they are not non-empty vectors of one length, or a confidence is NaN.
+    """
+    confidence, correct = (
+        as_tensor(name, values).detach().cpu().double()
+        for name, values in (("confidence", confidence), ("correct", correct))
+    )
     if confidence.ndim != 1 or confidence.shape != correct.shape or not len(confidence):
         raise ValueError(
             "expected non-empty confidence and correct, both of shape (B,); received "
@@ -81,6 +89,7 @@ def check_confidences(confidence: Tensor, correct: Tensor) -> None:
         )
     if confidence.isnan().any():
         raise ValueError("some confidences are NaN.")
+    return confidence, correct
 
 
 def bin_of(probs: Tensor, bins: int) -> Tensor:

@@ -6,10 +6,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tacit._support import checks
+from tacit.metrics.arguments import Values, as_tensor
 from tacit.metrics.calibration import bin_of, calibration_error
 
 
-def accuracy(log_probs: Tensor, labels: Tensor, k: int = 1) -> float:
+def accuracy(log_probs: Values, labels: Values, k: int = 1) -> float:
     """Return the share of examples whose label is among the k most probable classes.
 
     Args:
@@ -22,20 +23,21 @@ def accuracy(log_probs: Tensor, labels: Tensor, k: int = 1) -> float:
         >>> accuracy(torch.tensor([[0.9, 0.1], [0.2, 0.8]]).log(), torch.tensor([0, 0]))
         0.5
     """
-    _check(log_probs, labels)
+    log_probs, labels = _checked(log_probs, labels, normalised=False)
     if checks.positive_integer("k", k) > log_probs.shape[-1]:
         raise ValueError(f"k: expected at most {log_probs.shape[-1]} classes, received {k}.")
     return among_first(log_probs, labels, k).mean().item()
 
 
-def among_first(log_probs: Tensor, labels: Tensor, k: int) -> Tensor:
+def among_first(log_probs: Values, labels: Values, k: int) -> Tensor:
     """Return 1 where the label is among the k most probable classes, else 0, (B,)."""
+    log_probs, labels = as_tensor("log_probs", log_probs), as_tensor("labels", labels)
     first = log_probs.cpu().argsort(dim=-1, descending=True, stable=True)[:, :k]
     found: Tensor = (first == labels.cpu()[:, None]).any(-1)
     return found.double()
 
 
-def nll(log_probs: Tensor, labels: Tensor) -> float:
+def nll(log_probs: Values, labels: Values) -> float:
     """Return the mean negative log-probability of the true class.
 
     Args:
@@ -47,12 +49,11 @@ def nll(log_probs: Tensor, labels: Tensor) -> float:
         >>> round(nll(torch.tensor([[0.5, 0.5]]).log(), torch.tensor([0])), 4)  # log 2
         0.6931
     """
-    _check(log_probs, labels)
-    _check_normalised(log_probs)
-    return F.nll_loss(log_probs.cpu().double(), labels.cpu().long()).item()
+    log_probs, labels = _checked(log_probs, labels)
+    return F.nll_loss(log_probs, labels).item()
 
 
-def ece(log_probs: Tensor, labels: Tensor, bins: int = 15, *, adaptive: bool = False) -> float:
+def ece(log_probs: Values, labels: Values, bins: int = 15, *, adaptive: bool = False) -> float:
     """Return the expected calibration error: the mean gap between confidence and accuracy.
 
     The confidences of the predicted classes are sorted into bins. The error is the mean over
@@ -71,13 +72,12 @@ def ece(log_probs: Tensor, labels: Tensor, bins: int = 15, *, adaptive: bool = F
         >>> round(ece(probs.log(), torch.tensor([0, 1])), 4)  # confidence 0.9, accuracy 0.5
         0.4
     """
-    _check(log_probs, labels)
-    _check_normalised(log_probs)
-    confidence, predicted = log_probs.cpu().double().exp().max(-1)
-    return calibration_error(confidence, predicted == labels.cpu(), bins, adaptive=adaptive)
+    log_probs, labels = _checked(log_probs, labels)
+    confidence, predicted = log_probs.exp().max(-1)
+    return calibration_error(confidence, predicted == labels, bins, adaptive=adaptive)
 
 
-def classwise_ece(log_probs: Tensor, labels: Tensor, bins: int = 15) -> float:
+def classwise_ece(log_probs: Values, labels: Values, bins: int = 15) -> float:
     """Return the mean over classes of the calibration error of their probabilities.
 
     The probabilities of each class, predicted or not, are sorted into bins (low, high] of equal
@@ -94,23 +94,34 @@ def classwise_ece(log_probs: Tensor, labels: Tensor, bins: int = 15) -> float:
         >>> round(classwise_ece(probs.log(), torch.tensor([0, 1])), 4)
         0.4
     """
+    log_probs, labels = _checked(log_probs, labels)
     return classwise_gaps(log_probs, labels, bins).abs().sum(-1).mean().item() / len(labels)
 
 
-def classwise_gaps(log_probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+def classwise_gaps(log_probs: Values, labels: Values, bins: int = 15) -> Tensor:
     """Return the sum over examples of occurrence minus probability, by class and bin, (C, bins).
 
     The sums over parts of the data add up to the sum over all of it.
     """
-    _check(log_probs, labels)
-    _check_normalised(log_probs)
-    probs = log_probs.cpu().double().exp()
-    difference = F.one_hot(labels.cpu().long(), probs.shape[-1]) - probs
+    log_probs, labels = _checked(log_probs, labels)
+    probs = log_probs.exp()
+    return frequency_gaps(probs, F.one_hot(labels, probs.shape[-1]), bins)
+
+
+def frequency_gaps(probs: Tensor, frequencies: Tensor, bins: int = 15) -> Tensor:
+    """Return the sum over examples of frequency minus probability, by class and bin, (C, bins).
+
+    Args:
+        probs: Predicted probabilities, (B, C).
+        frequencies: One-hot labels, or the probabilities of soft targets, (B, C).
+        bins: Number of bins.
+    """
+    where = bin_of(probs, bins).T
     gaps = probs.new_zeros(probs.shape[-1], bins)
-    return gaps.scatter_add_(1, bin_of(probs, bins).T, difference.T)
+    return gaps.scatter_add_(1, where, (frequencies - probs).T)
 
 
-def brier(log_probs: Tensor, labels: Tensor) -> float:
+def brier(log_probs: Values, labels: Values) -> float:
     """Return the Brier score: the mean squared distance to the one-hot label, from 0 to 2.
 
     Args:
@@ -122,13 +133,16 @@ def brier(log_probs: Tensor, labels: Tensor) -> float:
         >>> round(brier(torch.tensor([[0.5, 0.5]]).log(), torch.tensor([0])), 4)
         0.5
     """
-    _check(log_probs, labels)
-    _check_normalised(log_probs)
-    truth = F.one_hot(labels.cpu().long(), log_probs.shape[-1])
-    return (log_probs.cpu().double().exp() - truth).square().sum(-1).mean().item()
+    log_probs, labels = _checked(log_probs, labels)
+    truth = F.one_hot(labels, log_probs.shape[-1])
+    return (log_probs.exp() - truth).square().sum(-1).mean().item()
 
 
-def _check(log_probs: Tensor, labels: Tensor) -> None:
+def _checked(
+    log_probs: Values, labels: Values, *, normalised: bool = True
+) -> tuple[Tensor, Tensor]:
+    """Return log-probabilities (B, C) in double precision and labels (B,), on the CPU."""
+    log_probs, labels = as_tensor("log_probs", log_probs), as_tensor("labels", labels)
     # Labels of shape (B, 1) would silently broadcast to every pair of examples.
     if log_probs.ndim != 2 or labels.shape != log_probs.shape[:1] or not len(labels):
         raise ValueError(
@@ -142,9 +156,8 @@ def _check(log_probs: Tensor, labels: Tensor) -> None:
             f"labels: expected integers from 0 to {log_probs.shape[-1] - 1}, received "
             f"{labels.dtype} from {labels.min().item()} to {labels.max().item()}."
         )
-
-
-def _check_normalised(log_probs: Tensor) -> None:
+    log_probs = log_probs.detach().cpu().double()
     # The tolerance of 5 % allows for half precision.
-    if log_probs.cpu().double().logsumexp(-1).abs().max() > 5e-2:
+    if normalised and log_probs.logsumexp(-1).abs().max() > 5e-2:
         raise ValueError("expected log-probabilities: apply log_softmax to logits first.")
+    return log_probs, labels.cpu().long()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from tacit.metrics.arguments import Values, as_tensor
 
-def auroc(negative: Tensor, positive: Tensor) -> float:
+
+def auroc(negative: Values, positive: Values) -> float:
     """Return the area under the ROC curve.
 
     It is the probability that a positive example has a larger score than a negative one, with ties
@@ -21,15 +23,14 @@ def auroc(negative: Tensor, positive: Tensor) -> float:
         >>> auroc(torch.tensor([0.1, 0.2]), torch.tensor([0.2, 0.9]))
         0.875
     """
-    _check("auroc", negative, positive)
-    negative, positive = negative.cpu().double(), positive.cpu().double()
+    negative, positive = _scores("auroc", negative, positive)
     ordered = negative.sort().values
     below = torch.searchsorted(ordered, positive, right=False)
     up_to = torch.searchsorted(ordered, positive, right=True)
     return ((below + up_to).double().mean() / (2 * len(negative))).item()
 
 
-def fpr95(negative: Tensor, positive: Tensor) -> float:
+def fpr95(negative: Values, positive: Values) -> float:
     """Return the false positive rate at a true positive rate of 95 %.
 
     The threshold is the largest score that at least 95 % of the positive examples reach. 0 is
@@ -44,14 +45,15 @@ def fpr95(negative: Tensor, positive: Tensor) -> float:
         >>> fpr95(torch.tensor([0.1, 0.2, 0.3, 0.9]), torch.tensor([0.5, 0.6, 0.7]))
         0.25
     """
-    _check("fpr95", negative, positive)
-    negative, positive = negative.cpu().double(), positive.cpu().double()
+    negative, positive = _scores("fpr95", negative, positive)
     ordered = positive.sort(descending=True).values
     needed = -(-95 * len(ordered) // 100)  # ceiling in integer arithmetic, which is exact
     return (negative >= ordered[needed - 1]).double().mean().item()
 
 
-def _check(name: str, negative: Tensor, positive: Tensor) -> None:
+def _scores(name: str, *given: Values) -> tuple[Tensor, Tensor]:
+    """Return two non-empty vectors of scores in double precision, on the CPU."""
+    negative, positive = (as_tensor(name, scores).detach().cpu().double() for scores in given)
     if negative.ndim != 1 or positive.ndim != 1 or not len(negative) or not len(positive):
         raise ValueError(
             f"{name}: expected two non-empty vectors of scores, received shapes "
@@ -59,3 +61,4 @@ def _check(name: str, negative: Tensor, positive: Tensor) -> None:
         )
     if negative.isnan().any() or positive.isnan().any():
         raise ValueError(f"{name}: some scores are NaN.")
+    return negative, positive

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from tacit.metrics.arguments import Values, as_tensor, between_0_and_1
 
-def rmse(mean: Tensor, targets: Tensor) -> float:
+
+def rmse(mean: Values, targets: Values) -> float:
     """Return the root mean squared error.
 
     Examples:
@@ -13,11 +15,11 @@ def rmse(mean: Tensor, targets: Tensor) -> float:
         >>> round(rmse(torch.zeros(2), torch.tensor([1.0, 1.0])), 4)
         1.0
     """
-    _check(mean, targets)
+    mean, targets = _tensors(mean=mean, targets=targets)
     return (mean.cpu().double() - targets.cpu().double()).square().mean().sqrt().item()
 
 
-def coverage(low: Tensor, high: Tensor, targets: Tensor) -> float:
+def coverage(low: Values, high: Values, targets: Values) -> float:
     """Return the share of targets within their intervals, endpoints included.
 
     Examples:
@@ -25,12 +27,11 @@ def coverage(low: Tensor, high: Tensor, targets: Tensor) -> float:
         >>> coverage(torch.zeros(4), torch.ones(4), torch.tensor([0.0, 0.5, 1.0, 2.0]))
         0.75
     """
-    _check(low, targets)
-    _check(high, targets)
+    low, high, targets = _tensors(low=low, high=high, targets=targets)
     return ((low <= targets) & (targets <= high)).cpu().double().mean().item()
 
 
-def interval_score(low: Tensor, high: Tensor, targets: Tensor, level: float = 0.9) -> Tensor:
+def interval_score(low: Values, high: Values, targets: Values, level: float = 0.9) -> Tensor:
     """Return the interval score of each target: smaller is better.
 
     The score is the width of the interval plus 2 / (1 - level) times the distance of the target to
@@ -47,18 +48,20 @@ def interval_score(low: Tensor, high: Tensor, targets: Tensor, level: float = 0.
         >>> interval_score(torch.zeros(2), torch.ones(2), torch.tensor([0.5, 1.5]))
         tensor([ 1., 11.])
     """
-    _check(low, targets)
-    _check(high, targets)
-    if not 0 < level < 1:
-        raise ValueError(f"level: expected a number between 0 and 1, received {level!r}.")
+    low, high, targets = _tensors(low=low, high=high, targets=targets)
+    level = between_0_and_1("level", level)
     outside = (low - targets).clamp_min(0) + (targets - high).clamp_min(0)
     return high - low + 2 / (1 - level) * outside
 
 
-def _check(predicted: Tensor, targets: Tensor) -> None:
-    # (B,) and (B, 1) would silently broadcast to every pair of examples.
-    if predicted.shape != targets.shape or not targets.numel():
-        raise ValueError(
-            "expected predictions and targets of the same shape, received "
-            f"{tuple(predicted.shape)} and {tuple(targets.shape)}."
-        )
+def _tensors(**given: Values) -> list[Tensor]:
+    """Return arguments of the same shape as tensors; the last one is the targets."""
+    *predicted, targets = (as_tensor(name, values) for name, values in given.items())
+    for each in predicted:
+        # (B,) and (B, 1) would silently broadcast to every pair of examples.
+        if each.shape != targets.shape or not targets.numel():
+            raise ValueError(
+                "expected predictions and targets of the same shape, received "
+                f"{tuple(each.shape)} and {tuple(targets.shape)}."
+            )
+    return [*predicted, targets]

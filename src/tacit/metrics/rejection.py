@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tacit.metrics.calibration import check_confidences, tied_mean
+from tacit.metrics.arguments import Values
+from tacit.metrics.calibration import confidences, tied_mean
 
 
-def selective_accuracy(confidence: Tensor, correct: Tensor) -> Tensor:
+def selective_accuracy(confidence: Values, correct: Values) -> Tensor:
     """Return the accuracy on the k most confident examples, for k = 1 to B, (B,).
 
     Ties have no order; the result is the expectation over a random one.
@@ -22,13 +23,13 @@ def selective_accuracy(confidence: Tensor, correct: Tensor) -> Tensor:
         >>> selective_accuracy(torch.tensor([0.9, 0.5, 0.7]), torch.tensor([True, False, True]))
         tensor([1.0000, 1.0000, 0.6667], dtype=torch.float64)
     """
-    check_confidences(confidence, correct)
-    ordered = confidence.cpu().sort(descending=True)
-    right = tied_mean(ordered.values, correct.cpu().double()[ordered.indices])
+    confidence, correct = confidences(confidence, correct)
+    ordered = confidence.sort(descending=True)
+    right = tied_mean(ordered.values, correct[ordered.indices])
     return right.cumsum(0) / torch.arange(1, len(right) + 1)
 
 
-def aurc(confidence: Tensor, correct: Tensor) -> float:
+def aurc(confidence: Values, correct: Values) -> float:
     """Return the area under the risk-coverage curve: the error rate averaged over all coverages.
 
     0 is perfect; an uninformative confidence gives the error rate (Geifman and El-Yaniv, 2017).

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from tacit.metrics.arguments import Values, as_tensor
 from tacit.metrics.calibration import calibration_error
 from tacit.metrics.rejection import aurc
 
@@ -69,7 +70,7 @@ class Streaming:
         self._sums: dict[str, Tensor] = {}
 
     def update(
-        self, examples: Mapping[str, Tensor], sums: Mapping[str, Tensor] | None = None
+        self, examples: Mapping[str, Values], sums: Mapping[str, Tensor] | None = None
     ) -> None:
         """Add a batch of examples.
 
@@ -78,7 +79,8 @@ class Streaming:
             sums: Sums over the examples of the batch, by name.
         """
         for name, values in examples.items():
-            self._pieces.setdefault(name, []).append(values.detach().cpu().double().flatten())
+            piece = as_tensor(name, values).detach().cpu().double().flatten()
+            self._pieces.setdefault(name, []).append(piece)
         for name, value in (sums or {}).items():
             added = value.detach().cpu().double()
             self._sums[name] = self._sums[name] + added if name in self._sums else added

@@ -23,8 +23,8 @@ class LeNet5(Stack):
     """
 
     def __init__(self, classes: int = 10, channels: int = 1) -> None:
-        checks.positive_integer("LeNet5(classes)", classes)
-        checks.positive_integer("LeNet5(channels)", channels)
+        classes = checks.positive_integer("LeNet5(classes)", classes)
+        channels = checks.positive_integer("LeNet5(channels)", channels)
         super().__init__(
             nn.Conv2d(channels, 6, 5, padding=2),
             nn.ReLU(),

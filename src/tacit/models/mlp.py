@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from torch import nn
@@ -26,9 +26,12 @@ class MLP(Stack):
     """
 
     def __init__(self, inputs: int, hidden: Sequence[int], outputs: int) -> None:
+        if not isinstance(hidden, Iterable):
+            raise TypeError(f"MLP(hidden): expected a list of widths, received {hidden!r}.")
         sizes = [checks.positive_integer("MLP", size) for size in (inputs, *hidden, outputs)]
         layers: list[nn.Module] = [nn.Flatten()]
         for fan_in, fan_out in pairwise(sizes):
             layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
         super().__init__(*layers[:-1])
-        self.arguments = {"inputs": inputs, "hidden": list(hidden), "outputs": outputs}
+        first, *widths, last = sizes  # Python integers, also of NumPy's
+        self.arguments = {"inputs": first, "hidden": widths, "outputs": last}

@@ -133,6 +133,8 @@ def load_pretrained(
         first: Name of the first layer, skipped if shapes differ.
         last: Name of the last layer, skipped if shapes differ.
     """
+    if not isinstance(source, (str, Path)):
+        raise TypeError(f"pretrained: expected 'imagenet' or a file, received {source!r}.")
     from_torchvision = name is not None and source == "imagenet"
     found = torchvision_weights(str(name)) if from_torchvision else read_weights(source)
     own = net.state_dict()

@@ -54,8 +54,9 @@ class ResNet(Rebuildable):
         pretrained: str | Path | None = None,
     ) -> None:
         super().__init__()
-        for name, value in (("classes", classes), ("channels", channels), ("width", width)):
-            checks.positive_integer(name, value)
+        classes = checks.positive_integer("classes", classes)
+        channels = checks.positive_integer("channels", channels)
+        width = checks.positive_integer("width", width)
         if stem not in ("small", "imagenet"):
             raise ValueError(f"stem: expected small or imagenet, received {stem!r}.")
         self.arguments = {
@@ -80,7 +81,8 @@ class ResNet(Rebuildable):
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(inputs, classes)
         for module in self.modules():
-            if isinstance(module, nn.Conv2d):
+            # On the meta device a normal draw imports 800 modules, for seconds.
+            if isinstance(module, nn.Conv2d) and not module.weight.is_meta:
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
         if pretrained is not None:
             name = type(self).__name__.lower()

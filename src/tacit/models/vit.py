@@ -60,12 +60,19 @@ class ViT(Rebuildable):
         pretrained: str | Path | None = None,
     ) -> None:
         super().__init__()
+        classes = checks.positive_integer("classes", classes)
+        channels = checks.positive_integer("channels", channels)
+        size = checks.positive_integer("size", size)
+        patch = checks.positive_integer("patch", patch)
+        width = checks.positive_integer("width", width)
+        depth = checks.positive_integer("depth", depth)
+        heads = checks.positive_integer("heads", heads)
+        mlp = None if mlp is None else checks.positive_integer("mlp", mlp)
+        dropout = checks.probability("dropout", dropout)
         self.arguments = {
             "classes": classes, "channels": channels, "size": size, "patch": patch, "width": width,
             "depth": depth, "heads": heads, "mlp": mlp, "dropout": dropout,
         }  # fmt: skip
-        for name in ("classes", "channels", "size", "patch", "width", "depth", "heads"):
-            checks.positive_integer(name, self.arguments[name])
         if size % patch or width % heads:
             raise ValueError(
                 "ViT: expected size to be a multiple of patch and width a multiple of heads, "
@@ -104,7 +111,8 @@ class Encoder(nn.Module):
         self, tokens: int, width: int, depth: int, heads: int, mlp: int, dropout: float
     ) -> None:
         super().__init__()
-        self.pos_embedding = nn.Parameter(0.02 * torch.randn(1, tokens, width))
+        self.pos_embedding = nn.Parameter(torch.zeros(1, tokens, width))
+        normal(self.pos_embedding, std=0.02)
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.Sequential(
             OrderedDict(
@@ -135,7 +143,7 @@ class EncoderLayer(nn.Module):
         )  # fmt: skip
         for layer in (self.mlp[0], self.mlp[3]):
             nn.init.xavier_uniform_(layer.weight)  # type: ignore[arg-type]
-            nn.init.normal_(layer.bias, std=1e-6)  # type: ignore[arg-type]
+            normal(layer.bias, std=1e-6)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor) -> Tensor:
         """Return features of tokens, (B, T, width)."""
@@ -144,3 +152,9 @@ class EncoderLayer(nn.Module):
         x = x + self.dropout(attended)
         found: Tensor = x + self.mlp(self.ln_2(x))
         return found
+
+
+def normal(tensor: Tensor, *, std: float) -> None:
+    """Draw the entries of a tensor, unless it has none: there torch would import 800 modules."""
+    if not tensor.is_meta:
+        nn.init.normal_(tensor, std=std)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from tacit.scaling.parametrization import Parametrization, Standard
+from tacit.scaling.parametrization import Parametrization
+from tacit.scaling.parametrization.standard import given_or_standard
 from tacit.scaling.parametrized import Parametrized, ScalingRow
 
 
@@ -27,6 +28,8 @@ def describe(net: nn.Module, parametrization: Parametrization | None = None) -> 
     from tacit._support.console import print_table
 
     if isinstance(net, Parametrized):
+        if parametrization is not None:
+            raise ValueError("describe: a variational model has its own parametrization.")
         rows = net.scaling_rows()
     else:
         rows = scaling_rows(net, parametrization)
@@ -43,7 +46,7 @@ def scaling_rows(
     net: nn.Module, parametrization: Parametrization | None = None
 ) -> list[ScalingRow]:
     """Return one row for each parameter of a plain network."""
-    parametrization = parametrization or Standard()
+    parametrization = given_or_standard("describe", net, parametrization)
     rows = []
     for name, scaled in parametrization.parameters_of(net).items():
         rates = (parametrization.learning_rate(scaled, optimizer) for optimizer in ("sgd", "adam"))

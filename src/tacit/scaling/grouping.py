@@ -9,7 +9,8 @@ from typing import Any
 from torch import nn
 
 from tacit._support import checks
-from tacit.scaling.parametrization import Parametrization, Standard
+from tacit.scaling.parametrization import Parametrization
+from tacit.scaling.parametrization.standard import given_or_standard
 from tacit.scaling.parametrized import Parametrized
 
 
@@ -42,7 +43,7 @@ def param_groups(
         if parametrization is not None:
             raise ValueError("param_groups: a variational model has its own parametrization.")
         return net.param_groups(lr, optimizer, weight_decay=weight_decay)
-    parametrization = parametrization or Standard()
+    parametrization = given_or_standard("param_groups", net, parametrization)
     scaled = parametrization.parameters_of(net)
     entries = [
         GroupEntry(

@@ -7,8 +7,9 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import nn
 
-from tacit._support.names import matches
-from tacit.scaling.parametrization import Parametrization, Standard
+from tacit.scaling.parametrization import Parametrization
+from tacit.scaling.parametrization.base import matching
+from tacit.scaling.parametrization.standard import given_or_standard
 from tacit.scaling.parametrized import Parametrized
 
 
@@ -39,7 +40,7 @@ def initialize(
     """
     if isinstance(net, Parametrized):
         raise TypeError("initialize: expected a plain network; initialize it before `variational`.")
-    parametrization = parametrization or Standard()
+    parametrization = given_or_standard("initialize", net, parametrization)
     scaled = parametrization.parameters_of(net)
     chosen = _chosen(scaled.keys(), only)
     with torch.no_grad():
@@ -55,11 +56,13 @@ def initialize(
 def _chosen(names: Collection[str], only: Sequence[str] | None) -> set[str]:
     if only is None:
         return set(names)
+    if not isinstance(only, Sequence) or not all(isinstance(pattern, str) for pattern in only):
+        raise TypeError(f"only: expected names or globs of layers, received {only!r}.")
     chosen: set[str] = set()
     for pattern in [only] if isinstance(only, str) else only:
-        found = {name for name in names if matches(pattern, name)}
+        found = matching(pattern, names)
         if not found:
             listed = ", ".join(names)
             raise ValueError(f"only: no parameter matches {pattern!r}. Parameters: {listed}.")
-        chosen |= found
+        chosen.update(found)
     return chosen

@@ -23,6 +23,7 @@ from tacit.inference.calibration import calibrate
 from tacit.likelihood import Categorical, Gaussian
 from tacit.likelihood.predictive import ClassPredictive, RegressionPredictive
 from tacit.studies import plots
+from tacit.studies.folders import check_folder
 from tacit.studies.report import Page
 from tacit.studies.supervision import Data
 from tacit.training import fit
@@ -50,18 +51,35 @@ def main(
         epochs: Passes over the training data.
         lr: Learning rate.
         seed: Seed of initialization, batches and draws.
+
+    Raises:
+        ValueError: If the page can't be written to `out`; raised before training.
+        TrainingDivergedError: If the loss is not finite.
     """
+    if out is not None:
+        _check_file(Path(out))
     splits = digits()
     test = splits.test
     inputs = foreign_inputs(test[0], seed)
+    trained = {name: train(name, splits, epochs, lr, seed) for name in (PLAIN, OURS)}
     rows, predictions = {}, {}
-    for name in (PLAIN, OURS):
-        rows[name], predictions[name] = train_and_predict(name, splits, inputs, epochs, lr, seed)
+    for name, found in trained.items():
+        rows[name], predictions[name] = calibrate_and_predict(found, splits, inputs, seed)
     _print(rows)
     if out is not None:
         path = write_page(out, rows, predictions, test, regression(seed, steps=30 * epochs))
         Console().print(f"page: {path.resolve()}", soft_wrap=True, highlight=False)
     return rows
+
+
+def _check_file(path: Path) -> None:
+    """Raise ValueError if the path is a folder, or can't be created because a parent is a file."""
+    if path.is_dir():
+        raise ValueError(
+            f"out: expected a file for the page, received the folder {path}; try "
+            f"{path / 'tacit-demo.html'}."
+        )
+    check_folder("out", path.parent)
 
 
 def foreign_inputs(x: Tensor, seed: int) -> dict[str, Tensor]:
@@ -71,25 +89,33 @@ def foreign_inputs(x: Tensor, seed: int) -> dict[str, Tensor]:
     return {"digits": x, "noisy digits": noisy, "photographs": photo_patches(len(x))}
 
 
-def train_and_predict(
-    name: str,
-    splits: Splits,
-    inputs: Mapping[str, Tensor],
-    epochs: int,
-    lr: float,
-    seed: int,
-) -> tuple[dict[str, float], dict[str, ClassPredictive]]:
-    """Train one network; return its row of the table and its predictions for each kind of input."""
+def train(
+    name: str, splits: Splits, epochs: int, lr: float, seed: int
+) -> tuple[nn.Module, Categorical, float]:
+    """Train one network; return it with its likelihood and the seconds it took."""
     torch.manual_seed(seed)
     likelihood = Categorical()
     net = network()
     model = variational(net, likelihood=likelihood) if name == OURS else net
     start = time.perf_counter()
     fit(model, splits.train, epochs=epochs, lr=lr, batch_size=50, likelihood=likelihood, seed=seed)
-    seconds = time.perf_counter() - start
-    if name == OURS:
-        calibrate(model, splits.validation)
+    return model, likelihood, time.perf_counter() - start
+
+
+def calibrate_and_predict(
+    trained: tuple[nn.Module, Categorical, float],
+    splits: Splits,
+    inputs: Mapping[str, Tensor],
+    seed: int,
+) -> tuple[dict[str, float], dict[str, ClassPredictive]]:
+    """Fit the temperature of a trained network.
+
+    Returns:
+        Its row of the table, and its predictions for each kind of input.
+    """
+    model, likelihood, seconds = trained
     generator = torch.Generator().manual_seed(seed)
+    calibrate(model, splits.validation, likelihood=likelihood, generator=generator)
     found: dict[str, ClassPredictive] = {}
     for kind, x in inputs.items():
         prediction = predict(model, x, likelihood=likelihood, generator=generator)
@@ -158,8 +184,9 @@ def write_page(
     page.text(
         "Two networks of the same architecture were trained on 900 handwritten digits with the "
         "same training loop. One is plain. The other (tacit) has a distribution over its weights; "
-        "it was trained on the expected loss, and its temperature was fitted on 100 further "
-        "images. Both are tested on 797 unseen digits, noisy copies of them, and photographs."
+        "it was trained on the expected loss. The temperatures of both were fitted on the same 100 "
+        "further images. Both are tested on 797 unseen digits, noisy copies of them, and "
+        "photographs."
     )
     page.table(["", *next(iter(rows.values()))], [[n, *_cells(row)] for n, row in rows.items()])
     page.text(

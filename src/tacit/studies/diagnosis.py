@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import platform
@@ -106,6 +107,8 @@ def diagnose(
 ) -> list[Finding]:
     """Check the memory of a training step, the variances of the weights and the gradient noise.
 
+    The model and torch's global random state are not changed.
+
     Args:
         model: A variational model.
         data: A batch of inputs and targets; without it, the gradient noise is not checked.
@@ -155,17 +158,20 @@ def _variances(model: Variational) -> Iterator[Finding]:
 
 
 def _gradient_noise(model: Variational, data: Data, lr: float | None, draws: int = 8) -> Finding:
-    """Compare the gradient's noise over draws of the weights with the gradient itself."""
+    """Compare the gradient's noise over draws of the weights with the gradient itself.
+
+    On a copy: the modes and running statistics of the model stay, and `tacit.SGD`, which would take
+    the gradients for those of a training step, does not train the copy.
+    """
+    model = copy.deepcopy(model).train()
     loss = model.likelihood.loss if model.likelihood is not None else loss_for(data[1])
     parameters = [p for p in model.parameters() if p.requires_grad]
-    training = model.training
-    model.train()
     gradients = []
-    for _ in range(draws):
-        value = loss(model(data[0]), data[1])
-        found = torch.autograd.grad(value, parameters, allow_unused=True)
-        gradients.append(torch.cat([g.flatten() for g in found if g is not None]))
-    model.train(training)
+    with torch.random.fork_rng():
+        for _ in range(draws):
+            value = loss(model(data[0]), data[1])
+            found = torch.autograd.grad(value, parameters, allow_unused=True)
+            gradients.append(torch.cat([g.flatten() for g in found if g is not None]))
     return _noise_finding(torch.stack(gradients), lr)
 
 

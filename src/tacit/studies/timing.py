@@ -15,43 +15,43 @@ BOOTSTRAPS = 1000
 
 
 def interleaved_seconds(
-    runs: Mapping[str, Callable[[], object]], repeats: int, label: str, warmup: int = 3
+    calls: Mapping[str, Callable[[], object]], repeats: int, label: str, warmup: int = 3
 ) -> dict[str, list[float]]:
     """Return the seconds of each function per repeat, interleaved so that load affects all equally.
 
     The order is random in each repeat, since a function is slower after one that evicts the cache.
 
     Args:
-        runs: Functions to time, by name.
+        calls: Functions to time, by name.
         repeats: Number of timed calls per function.
         label: Label of the progress bar.
         warmup: Number of untimed calls per function beforehand, at most `repeats`.
     """
     rng = random.Random(0)
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
     warmup = min(warmup, repeats)
     # Refreshed manually: a refresh thread would compete with the timed functions.
     with Progress(auto_refresh=False, transient=True) as progress:
         task = progress.add_task(label, total=warmup + repeats)
         for repeat in range(warmup + repeats):
-            for name in rng.sample(list(runs), len(runs)):
+            for name in rng.sample(list(calls), len(calls)):
                 start = time.perf_counter()
-                runs[name]()
+                calls[name]()
                 if repeat >= warmup:
                     seconds[name].append(time.perf_counter() - start)
             progress.update(task, advance=1, refresh=repeat % 20 == 0)
     return seconds
 
 
-def repeated(run: Callable[[], object], times: int) -> Callable[[], None]:
-    """Return a function that calls `run` several times, for costs that vary between calls.
+def repeated(call: Callable[[], object], times: int) -> Callable[[], None]:
+    """Return a function that calls `call` several times, for costs that vary between calls.
 
     `tacit.SGD` renews its directions once in many steps; a median over single steps would miss it.
     """
 
     def call_repeatedly() -> None:
         for _ in range(times):
-            run()
+            call()
 
     return call_repeatedly
 

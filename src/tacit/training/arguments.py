@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tacit._support import checks
 from tacit.calling import Variational
+from tacit.calling.arguments import check_exclusive
 from tacit.calling.caller import has_batch_norm
 from tacit.calling.draws import batch_first
 from tacit.data.batches import Batches
 from tacit.likelihood import DiscreteLikelihood, Likelihood
+from tacit.scaling.parametrization import Parametrization
 from tacit.training.objective import Objective
 
 if TYPE_CHECKING:
@@ -28,27 +32,103 @@ Schedule: TypeAlias = Literal["cosine"] | Callable[[float], float] | None
 
 
 def check_arguments(
-    early_stopping: int | None, validation: Any, resume: str, seed: int, optimizer: object
+    validation: Any,
+    early_stopping: int | None,
+    resume: str,
+    optimizer: str,
+    parametrization: Parametrization | None,
+    checkpoint: str | Path | None,
+    callbacks: Sequence[Callable[..., Any]],
 ) -> None:
     """Raise an error for invalid or inconsistent arguments."""
-    if early_stopping is not None:
-        checks.positive_integer("early_stopping", early_stopping)
-        if validation is None:
-            raise ValueError("early_stopping needs validation data.")
+    if early_stopping is not None and validation is None:
+        raise ValueError("early_stopping needs validation data.")
     if not isinstance(optimizer, str):
         raise TypeError(
             f"optimizer: expected a name such as 'sgd' or 'adam', received {optimizer!r}."
         )
-    if resume not in ("auto", "never"):
+    if parametrization is not None and not isinstance(parametrization, Parametrization):
+        raise TypeError(
+            "parametrization: expected tacit.Standard(), tacit.MaximalUpdate() or another "
+            f"Parametrization, received {parametrization!r}."
+        )
+    if not isinstance(resume, str) or resume not in ("auto", "never"):
         raise ValueError(f"resume: expected 'auto' or 'never', received {resume!r}.")
-    if not isinstance(seed, int) or not 0 <= seed < 2**40:
+    if checkpoint is not None and not isinstance(checkpoint, str | os.PathLike):
+        raise TypeError(f"checkpoint: expected the path of a folder, received {checkpoint!r}.")
+    if checkpoint is not None and Path(checkpoint).is_file():
+        raise ValueError(f"checkpoint: expected a folder, but {checkpoint} is a file.")
+    listed = isinstance(callbacks, Sequence) and not isinstance(callbacks, str)
+    if not listed or not all(callable(callback) for callback in callbacks):
+        raise TypeError(
+            "callbacks: expected a list of functions of a row and the model, received "
+            f"{callbacks!r}."
+        )
+
+
+def check_model(model: nn.Module, parametrization: Parametrization | None) -> None:
+    """Raise an error for a model that can't be trained."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            "model: expected a model made by tacit.variational, or a network (nn.Module), "
+            f"received {type(model).__name__}."
+        )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ValueError(
+            f"model: {type(model).__name__} has no parameters to train; expected at least one "
+            "that requires gradients."
+        )
+    if isinstance(model, Variational) and parametrization is not None:
+        raise ValueError(
+            "parametrization: a variational model has its own; pass it to tacit.variational."
+        )
+
+
+def seed_number(seed: int) -> int:
+    """Return the seed as a Python integer."""
+    whole = isinstance(seed, Integral) and not isinstance(seed, bool)
+    if not whole or not 0 <= seed < 2**40:
         raise ValueError(f"seed: expected an integer from 0 to 2^40, received {seed!r}.")
+    return int(seed)
+
+
+def momentum_of(momentum: float | None, optimizer: str) -> float | None:
+    """Return the momentum of SGD, 0.9 by default; None for other optimizers.
+
+    Raises:
+        ValueError: If the momentum is not in [0, 1), or the optimizer is not SGD.
+    """
+    if optimizer.lower() != "sgd":
+        if momentum is not None:
+            raise ValueError(
+                f"momentum: expected only with optimizer='sgd', received {momentum!r} with "
+                f"{optimizer!r}, which has defaults of its own. Leave momentum out."
+            )
+        return None
+    return 0.9 if momentum is None else _number("momentum", momentum, below=1.0)
+
+
+def weight_decay_of(weight_decay: float) -> float:
+    """Return the weight decay as a Python number of at least 0."""
+    return _number("weight_decay", weight_decay)
+
+
+def _number(name: str, value: object, below: float = math.inf) -> float:
+    limit = "" if below == math.inf else f" and below {below:g}"
+    expected = f"{name}: expected a number of at least 0{limit}, received {value!r}."
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(expected)
+    if not 0 <= float(value) < below:
+        raise ValueError(expected)
+    return float(value)
 
 
 def draws_per_step(
     model: nn.Module, samples: int, draws: int | None, objective: Objective | None
-) -> int:
-    """Return the number of draws per step; the default depends on the model.
+) -> int | None:
+    """Return the number of draws per step, or None for the default of several.
+
+    Whether the default applies is decided with the first batch; see `coupling`.
 
     Raises:
         TypeError: If the objective is not an `Objective`.
@@ -59,10 +139,10 @@ def draws_per_step(
             "objective: expected tacit.ExpectedLoss(), tacit.ELBO(prior) or tacit.GVI(prior, "
             f"strength), received {objective!r}."
         )
-    checks.positive_integer("samples", samples)
+    samples = checks.positive_integer("samples", samples)
     given = 1 if draws is None else checks.positive_integer("draws", draws)
     if samples > 1 and given > 1:
-        raise ValueError("samples and draws exclude each other: choose one.")
+        check_exclusive("samples", draws=draws)
     if not isinstance(model, Variational):
         if samples > 1 or given > 1 or objective is not None:
             raise ValueError("samples, draws and objective are for variational models.")
@@ -71,7 +151,7 @@ def draws_per_step(
         return given
     if model.draws > 1:
         return model.draws
-    return DRAWS if batch_first(model.module) and not has_batch_norm(model.module) else 1
+    return None if batch_first(model.module) and not has_batch_norm(model.module) else 1
 
 
 def check_resumable(data: Batches, checkpoint: str | Path | None) -> None:
@@ -85,18 +165,19 @@ def check_resumable(data: Batches, checkpoint: str | Path | None) -> None:
 
 
 def adopt(model: nn.Module, likelihood: Likelihood) -> Likelihood:
-    """Return the likelihood, and attach it to a variational model without one.
-
-    Resets its temperature to 1.
-    """
+    """Return the likelihood, and attach it to a variational model without one."""
     if isinstance(model, Variational):
         if model.likelihood is None:
             model.likelihood = likelihood
         elif model.likelihood is not likelihood:
             raise ValueError("likelihood: the model already has one; omit the argument.")
-    if isinstance(likelihood, DiscreteLikelihood):
-        likelihood.set_temperature(1.0)  # training invalidates an earlier calibration
     return likelihood
+
+
+def reset_calibration(likelihood: Likelihood) -> None:
+    """Set the temperature of predictions to 1: training invalidates an earlier calibration."""
+    if isinstance(likelihood, DiscreteLikelihood):
+        likelihood.set_temperature(1.0)
 
 
 def add_likelihood(
@@ -123,7 +204,15 @@ def schedule_factor(schedule: Schedule) -> Callable[[float], float]:
         return lambda progress: 0.5 * (1 + math.cos(math.pi * progress))
     if not callable(schedule):
         raise ValueError(f"schedule: expected 'cosine' or a function, received {schedule!r}.")
-    return schedule
+    function = schedule
+
+    def factor(progress: float) -> float:
+        value: Any = function(progress)
+        if isinstance(value, Tensor | np.ndarray) and math.prod(value.shape) == 1:
+            value = value.item()
+        return _number(f"schedule({progress:.4g})", value)
+
+    return factor
 
 
 def make_fabric(accelerator: str, devices: int | str, strategy: str, precision: str) -> Fabric:
@@ -131,6 +220,7 @@ def make_fabric(accelerator: str, devices: int | str, strategy: str, precision: 
     from lightning_fabric import Fabric  # its import takes longer than all of tacit's
 
     nodes = 1
+    devices = int(devices) if isinstance(devices, Integral) else devices
     if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has started the processes
         devices = int(os.environ["LOCAL_WORLD_SIZE"])
         nodes = int(os.environ["WORLD_SIZE"]) // devices

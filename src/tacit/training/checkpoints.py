@@ -2,25 +2,58 @@
 
 Tensors are stored as tensors; numbers and settings as JSON in the file's header. A file is written
 under a temporary name and then renamed, so a checkpoint is never incomplete. The newest two are
-kept.
+kept. A folder belongs to one run at a time.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from filelock import FileLock, Timeout
 from torch import Tensor
 
-from tacit._support import files
+from tacit._support import files, schema
 
 KEPT = 2  # number of checkpoints in a folder
 KEY = "tacit_checkpoint"
+LOCK = ".lock"  # held by the run that uses the folder
+
+HEADER = schema.record(
+    {
+        "settings": schema.table_of(schema.anything),
+        "epoch": schema.integer(0),
+        "done": schema.integer(0),
+        "draws": schema.optional(schema.integer(1)),
+        "loss_sum": schema.number(nan=True),
+        "history": schema.record(
+            {"epochs": schema.list_of(schema.table_of(schema.anything)), "stopped": schema.text}
+        ),
+        "optimizer": schema.record(
+            {
+                "numbers": schema.table_of(schema.anything),
+                "groups": schema.list_of(schema.table_of(schema.anything)),
+            }
+        ),
+        "precision": schema.table_of(schema.anything),
+        "random": schema.list_of(
+            schema.record(
+                {
+                    "numpy": schema.list_of(schema.anything),
+                    "python": schema.list_of(schema.anything),
+                }
+            )
+        ),
+    },
+    more=True,
+)
+"""Entries of a checkpoint's header."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +87,25 @@ def write(folder: Path, step: int, checkpoint: Checkpoint, *, alone: bool = Fals
     return path
 
 
-def clean(folder: Path) -> None:
-    """Remove incomplete files of killed processes."""
-    for path in folder.glob(".step-*"):
-        path.unlink(missing_ok=True)
+def acquire(folder: Path) -> FileLock:
+    """Make the folder, lock it, and remove incomplete files of killed processes.
+
+    The lock is the operating system's: it ends with the process, however that ends.
+
+    Raises:
+        RuntimeError: If another run is using the folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise RuntimeError(
+            f"checkpoint: another run is using {folder}. Expected one run per folder at a time: "
+            "wait until the other has ended, or use another folder."
+        ) from None
+    files.clean_stale(folder, ".step-")
+    return lock
 
 
 def read_newest(folder: Path) -> Checkpoint | None:
@@ -73,7 +121,10 @@ def read_newest(folder: Path) -> Checkpoint | None:
             return found
         problems.append(str(found))
     if problems:
-        raise ValueError(" ".join(problems))
+        raise ValueError(
+            f"checkpoint: no checkpoint in {folder} can be read: {' '.join(problems)} Use another "
+            "folder, or resume='never' to start afresh."
+        )
     return None
 
 
@@ -88,9 +139,16 @@ def read(path: Path) -> Checkpoint:
     """Read a checkpoint.
 
     Raises:
-        ValueError: If the file is truncated, or not a checkpoint of this version.
+        ValueError: If the file is truncated or damaged, or not a checkpoint of this version.
     """
     data, tensors = files.read(path, KEY, "tacit.fit")
+    files.check_header(path, data, HEADER)
+    if not data["random"]:
+        raise ValueError(f"{path} is damaged: it has no random state.")
+    for rank in range(len(data["random"])):
+        for name in ("torch", "numpy", "python"):
+            if f"random.{rank}.{name}" not in tensors:
+                raise ValueError(f"{path} is damaged: the tensor random.{rank}.{name} is missing.")
     return Checkpoint(tensors, data)
 
 
@@ -144,3 +202,13 @@ def set_random_state(saved: Checkpoint, device: torch.device) -> None:
     np.random.set_state((name, keys, *rest))
     version, gauss = saved.data["python"]
     random.setstate((version, tuple(saved.tensors["python"].tolist()), gauss))
+
+
+@contextmanager
+def preserved_random_state(device: torch.device) -> Iterator[None]:
+    """Restore the state of all global random number generators at the end."""
+    state = random_state(device)
+    try:
+        yield
+    finally:
+        set_random_state(state, device)

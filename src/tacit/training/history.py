@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
+
+import numpy as np
+from torch import Tensor
 
 from tacit._support.figures import saved
 
@@ -15,9 +19,16 @@ from tacit._support.figures import saved
 class History:
     """The record of a training run.
 
+    A name gives the values of one quantity; an integer or a slice gives rows.
+
     Args:
         epochs: One row per epoch: epoch, loss, lr, seconds, and the validation metrics.
         stopped: Why training ended: "epochs", "early stopping", "interrupted" or "callback".
+
+    Examples:
+        >>> history = History([{"epoch": 1, "loss": 0.7}, {"epoch": 2, "loss": 0.5}])
+        >>> history["loss"], history[-1]
+        ([0.7, 0.5], {'epoch': 2, 'loss': 0.5})
     """
 
     epochs: list[dict[str, float]] = field(default_factory=list)
@@ -26,12 +37,35 @@ class History:
     def __len__(self) -> int:
         return len(self.epochs)
 
-    def __getitem__(self, name: str) -> list[float]:
-        """Return the values of one quantity, one per epoch."""
-        if not self.epochs or name not in self.epochs[-1]:
+    def __iter__(self) -> Iterator[dict[str, float]]:
+        return iter(self.epochs)
+
+    @overload
+    def __getitem__(self, index: str) -> list[float]: ...
+    @overload
+    def __getitem__(self, index: int) -> dict[str, float]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, float]]: ...
+    def __getitem__(self, index: str | int | slice) -> Any:
+        """Return the values of a quantity, NaN for epochs without it; or rows, by position."""
+        if isinstance(index, slice):
+            return self.epochs[index]
+        if isinstance(index, Integral) and not isinstance(index, bool):
+            return self._row(int(index))
+        if not isinstance(index, str):
+            raise TypeError(
+                "history: expected the name of a quantity, or an integer or slice of epochs, "
+                f"received {index!r}."
+            )
+        if not self.epochs or index not in self.epochs[-1]:
             known = ", ".join(self.epochs[-1]) if self.epochs else "none yet"
-            raise KeyError(f"history: no quantity {name!r}. Recorded quantities: {known}.")
-        return [row[name] for row in self.epochs]
+            raise KeyError(f"history: no quantity {index!r}. Recorded quantities: {known}.")
+        return [row.get(index, math.nan) for row in self.epochs]
+
+    def _row(self, index: int) -> dict[str, float]:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"history: no epoch at {index}; {len(self)} were recorded.")
+        return self.epochs[index]
 
     def plot(self, path: str | Path, title: str = "") -> None:
         """Plot all quantities against the epoch; needs matplotlib.
@@ -52,6 +86,28 @@ class History:
         return cls(list(data["epochs"]), data["stopped"])
 
 
+def plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row whose numbers are Python's, after callbacks may have added to it.
+
+    Raises:
+        TypeError: If a value is not a number or a string.
+    """
+    return {name: _plain(name, value) for name, value in row.items()}
+
+
+def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, Tensor | np.ndarray | np.generic) and math.prod(value.shape) == 1:
+        return value.item()
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Real):
+        return float(value)
+    raise TypeError(
+        f"callbacks: expected a number or a string as {name!r} in a row of the history, received "
+        f"{type(value).__name__}."
+    )
+
+
 def plot_history(
     epochs: Sequence[Mapping[str, float]], path: str | Path | None = None, title: str = ""
 ) -> Any:
@@ -61,10 +117,20 @@ def plot_history(
         epochs: One row per epoch.
         path: File to write, if any.
         title: Title of the figure.
+
+    Raises:
+        ValueError: If there is nothing to plot.
     """
     from matplotlib.figure import Figure
 
+    if not epochs:
+        raise ValueError("plot_history: expected at least one epoch, received none.")
     names = [name for name in epochs[-1] if name not in ("epoch", "seconds")]
+    if not names or not all("epoch" in row for row in epochs):
+        raise ValueError(
+            "plot_history: expected rows with 'epoch' and other quantities, received "
+            f"{', '.join(epochs[-1]) or 'empty ones'}."
+        )
     figure = Figure(figsize=(3 * len(names), 2.8), layout="constrained")
     for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
         axis.plot([row["epoch"] for row in epochs], [row.get(name, math.nan) for row in epochs])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -18,24 +20,37 @@ from tacit.calling import Variational
 from tacit.data.batches import Batch, Batches
 from tacit.data.images import Images
 from tacit.inference.functions import likelihood_of, tensor_of
+from tacit.inference.scores import targets_of
 from tacit.likelihood import Gaussian, HeteroscedasticGaussian, Likelihood
 from tacit.scaling.parametrization import Parametrization
 from tacit.training.arguments import (
+    DRAWS,
     Schedule,
     add_likelihood,
     adopt,
     check_arguments,
+    check_model,
     check_resumable,
     draws_per_step,
     make_fabric,
+    momentum_of,
+    reset_calibration,
     schedule_factor,
+    seed_number,
+    weight_decay_of,
 )
-from tacit.training.history import History
+from tacit.training.checkpoints import acquire
+from tacit.training.fingerprint import fingerprint
+from tacit.training.history import History, plain_row
+from tacit.training.identity import describe_likelihood, describe_model, schedule_values
 from tacit.training.objective import ExpectedLoss, Objective
 from tacit.training.optim.by_name import make_optimizer
 from tacit.training.progress import announce_resume, show_progress
 from tacit.training.run import EVALUATION_BATCH, Run, Settings
-from tacit.training.signals import stop_requests
+from tacit.training.signals import Stop, stop_requests
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 Callback: TypeAlias = Callable[[dict[str, float], nn.Module], bool | None]
 
@@ -52,7 +67,7 @@ def fit(
     epochs: int,
     lr: float,
     optimizer: str = "sgd",
-    momentum: float = 0.9,
+    momentum: float | None = None,
     weight_decay: float = 0.0,
     batch_size: int = 128,
     samples: int = 1,
@@ -90,19 +105,23 @@ def fit(
         epochs: Number of passes over the data.
         lr: Base learning rate, before the parametrization's scaling.
         optimizer: Name of the optimizer: "sgd", "adam", "adamw" and others.
-        momentum: Momentum of SGD.
+        momentum: Momentum of SGD, 0.9 by default; an error for other optimizers, which have
+            defaults of their own.
         weight_decay: Weight decay of the means.
         batch_size: Examples per step, in all processes together; ignored for a DataLoader.
         samples: Number of functions drawn per step, each applied to the whole batch.
         draws: Number of draws of the weights per step, each for a part of the batch: less noise in
             a single pass, for networks that treat examples independently and have the batch as
             their first dimension. The default is that of `variational`, or 8; but 1 with `samples`,
-            or with batch norm, which would normalise each part separately.
+            or with batch norm, which would normalise each part separately. The default of 8 is
+            tried on the first batch: if outputs for a part of it alone are different, a warning
+            says so, and 1 is used.
         objective: `tacit.ExpectedLoss()` by default, or `tacit.ELBO`, `tacit.GVI`.
         likelihood: Defaults to the model's own; it is attached to a variational model without one.
         parametrization: Parametrization of a plain network; a variational model has its own.
         schedule: Learning rate schedule: "cosine" decays to 0; a function maps training progress,
-            0 to 1, to a factor.
+            0 to 1, to a factor. With `checkpoint` it is also called before training, to recognise
+            the same run.
         precision: Fabric's precision: "32-true", "bf16-mixed", "64-true" and others.
         accelerator: Fabric's accelerator: "auto", "cpu", "cuda" and others.
         devices: Number of devices, or "auto". Under torchrun, its processes are used.
@@ -111,7 +130,10 @@ def fit(
             the best model.
         seed: Seed of data order and draws. The state of torch's global generator is preserved;
             those of NumPy and Python, which datasets may use, are seeded.
-        checkpoint: Folder for checkpoints, one per epoch; the newest two are kept.
+        checkpoint: Folder for checkpoints, one per epoch; the newest two are kept. A folder is for
+            one run: it is locked while the run lasts, and a run resumes only if all that changes
+            its result is the same: arguments, network, likelihood and data, of which some
+            examples are compared. More epochs extend a run without a schedule.
         resume: "auto" resumes from the newest checkpoint if there is one, "never" starts afresh.
         progress: Whether to show progress; nothing is shown if the output is not a terminal.
         callbacks: Functions called after each epoch with its row of the history and the model; if
@@ -120,6 +142,7 @@ def fit(
     Raises:
         TrainingDivergedError: If the loss is not finite.
         ValueError: If the checkpoint belongs to another run, or no checkpoint is readable.
+        RuntimeError: If another run is using the checkpoint folder.
 
     Examples:
         >>> import tacit, torch
@@ -132,68 +155,133 @@ def fit(
         >>> len(history), history["accuracy"][-1] > 0.8
         (10, True)
     """
-    check_arguments(early_stopping, validation, resume, seed, optimizer)
+    check_arguments(
+        validation, early_stopping, resume, optimizer, parametrization, checkpoint, callbacks
+    )
+    check_model(model, parametrization)
     found = likelihood_of(model, likelihood)
-    draws = draws_per_step(model, samples, draws, objective)
     settings = Settings(
         epochs=checks.positive_integer("epochs", epochs),
         lr=checks.positive_number("lr", lr),
-        optimizer=optimizer,
-        momentum=momentum,
-        weight_decay=weight_decay,
+        optimizer=optimizer.lower(),
+        momentum=momentum_of(momentum, optimizer),
+        weight_decay=weight_decay_of(weight_decay),
         batch_size=checks.positive_integer("batch_size", batch_size),
-        samples=samples,
-        draws=draws,
+        draws=draws_per_step(model, samples, draws, objective),
+        samples=checks.positive_integer("samples", samples),
         precision=precision,
-        seed=seed,
+        seed=seed_number(seed),
         schedule=schedule if isinstance(schedule, str) else "own" if schedule else "constant",
         objective=(objective or ExpectedLoss()).fingerprint(),
-        early_stopping=early_stopping,
+        early_stopping=None
+        if early_stopping is None
+        else checks.positive_integer("early_stopping", early_stopping),
     )
     factor = schedule_factor(schedule)
-    likelihood = adopt(model, found)
-    if isinstance(model, Variational) and isinstance(train, Images):
-        model.preprocessing = train.preprocessing
     with torch.random.fork_rng():
         fabric = make_fabric(accelerator, devices, strategy, precision)
         rank, parts = fabric.global_rank, fabric.world_size
-        data = Batches("train", train, batch_size, shuffle=True, rank=rank, parts=parts)
+        size = settings.batch_size
+        data = Batches("train", train, size, shuffle=True, rank=rank, parts=parts)
         held_out = (
             None
             if validation is None
-            else Batches("validation", validation, max(batch_size, EVALUATION_BATCH))
+            else Batches("validation", validation, max(size, EVALUATION_BATCH))
         )
         check_resumable(data, checkpoint)
-        extra = {"momentum": momentum} if optimizer.lower() == "sgd" else {}
+        likelihood = adopt(model, found)
+        if isinstance(model, Variational) and isinstance(train, Images):
+            model.preprocessing = train.preprocessing
+        extra = {} if settings.momentum is None else {"momentum": settings.momentum}
         stepper = make_optimizer(
-            model, lr, optimizer,
-            parametrization=parametrization, weight_decay=weight_decay, **extra,
+            model, settings.lr, settings.optimizer,
+            parametrization=parametrization, weight_decay=settings.weight_decay,
+            deferred_draws=(settings.draws or DRAWS) if settings.samples == 1 else None, **extra,
         )  # fmt: skip
-        add_likelihood(stepper, model, likelihood, lr, parts)
-        run = Run(fabric, model, stepper, likelihood, settings, data, checkpoint)
-        shows = progress and fabric.is_global_zero
-        if resume == "auto" and run.restore() and shows and not run.finished:
-            announce_resume(run)
-        loss_of = _loss(run, objective or ExpectedLoss(), data.size)
-        bar = show_progress(run) if shows else nullcontext(lambda loss: None)
-        with stop_requests() as stop, bar as show, _drawing(model, settings.draws):
-            while not run.finished:
-                row = _epoch(run, loss_of, factor, stop, show)
-                if row is not None:
-                    if held_out is not None:
-                        row.update(run.evaluate(held_out))
-                    run.end_epoch(row)
-                    if run.any_process(any([bool(c(row, model)) for c in callbacks])):  # noqa: C419
-                        run.history.stopped = "callback"
-                if row is None or (not run.finished and run.any_process(stop())):
-                    run.history.stopped = "interrupted"
-                run.save()
-        run.use_best()
+        add_likelihood(stepper, model, likelihood, settings.lr, parts)
+        with _locked(fabric, checkpoint):
+            run = Run(fabric, model, stepper, likelihood, settings, data, checkpoint)
+            if checkpoint is not None and fabric.is_global_zero:
+                run.identity = _identity(run, parametrization, factor, held_out)
+            shows = progress and fabric.is_global_zero
+            if resume == "auto" and run.restore() and shows and not run.finished:
+                announce_resume(run)
+            reset_calibration(likelihood)
+            stop = _train(run, objective, factor, held_out, callbacks, shows)
+            run.use_best()
     _warn_if_worse(run.history)
     if run.history.stopped == "interrupted":
         hint = f"; run again to resume from {checkpoint}" if checkpoint else ""
         stop.exit(f"training stopped after step {run.step} of {run.total_steps}{hint}")
     return run.history
+
+
+def _train(
+    run: Run,
+    objective: Objective | None,
+    factor: Callable[[float], float],
+    held_out: Batches | None,
+    callbacks: Sequence[Callback],
+    shows: bool,
+) -> Stop:
+    """Train until the run is finished or a signal requests a stop."""
+    loss_of = _loss(run, objective or ExpectedLoss(), run.data.size)
+    bar = show_progress(run) if shows else nullcontext(lambda loss: None)
+    with stop_requests() as stop, bar as show, _drawing(run.raw, run.draws or DRAWS):
+        while not run.finished:
+            row = _epoch(run, loss_of, factor, stop, show)
+            if row is not None:
+                if held_out is not None:
+                    row.update(run.evaluate(held_out))
+                run.end_epoch(row)
+                if run.any_process(any([bool(c(row, run.raw)) for c in callbacks])):  # noqa: C419
+                    run.history.stopped = "callback"
+                run.history.epochs[-1] = plain_row(row)
+            if row is None or (not run.finished and run.any_process(stop())):
+                run.history.stopped = "interrupted"
+            run.save()
+    return stop
+
+
+@contextmanager
+def _locked(fabric: Fabric, folder: str | Path | None) -> Iterator[None]:
+    """Keep other runs out of the checkpoint folder; the first process of a run holds the lock."""
+    lock, problem = None, None
+    if folder is not None and fabric.is_global_zero:
+        try:
+            lock = acquire(Path(folder))
+        except Exception as error:  # any error: the other processes wait for a reply
+            problem = error
+    problem = fabric.broadcast(problem) if fabric.world_size > 1 else problem
+    if problem is not None:
+        raise problem
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _identity(
+    run: Run,
+    parametrization: Parametrization | None,
+    factor: Callable[[float], float],
+    held_out: Batches | None,
+) -> dict[str, Any]:
+    """Return all that changes the result of a run, as JSON data."""
+    stopping = run.settings.early_stopping is not None
+    found = {
+        **asdict(run.settings),
+        "schedule values": schedule_values(factor) if run.settings.schedule == "own" else None,
+        "batches": len(run.data),
+        "processes": run.fabric.world_size,
+        "likelihood": describe_likelihood(run.likelihood, averaging=stopping),
+        **describe_model(run.raw, parametrization),
+        "data": fingerprint(run.data),
+        "validation": fingerprint(held_out) if stopping and held_out is not None else None,
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(found))  # as read from a checkpoint
+    return plain
 
 
 def _epoch(
@@ -209,6 +297,7 @@ def _epoch(
     lr = run.set_learning_rate(factor)
     for batch in run.batches():
         lr = run.set_learning_rate(factor)
+        run.choose_draws(batch, DRAWS)
         loss = loss_of(batch)
         value = loss.item()
         if run.any_process(not math.isfinite(value)):
@@ -275,7 +364,8 @@ def _loss(run: Run, objective: Objective, size: int) -> Callable[[Batch], Tensor
 
     def loss(batch: Batch) -> Tensor:
         outputs = tensor_of(batch.call(run.model, run.like, **keywords))
-        value = run.likelihood.loss(outputs, batch.targets.to(run.device), samples=many)
+        targets = targets_of(batch, run.data.name).to(run.device)
+        value = run.likelihood.loss(outputs, targets, samples=many)
         return objective(value, raw, data_size=size) if isinstance(raw, Variational) else value
 
     return loss

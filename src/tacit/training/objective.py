@@ -84,7 +84,9 @@ class ELBO(Objective):
         if isinstance(self.weight, str) and self.weight != "1/N":
             raise ValueError(f"ELBO(weight): expected '1/N' or a number, received {self.weight!r}.")
         if self.weight != "1/N":
-            checks.positive_number("ELBO(weight)", self.weight)
+            # A NumPy number would turn a product with a tensor into an array.
+            weight = checks.positive_number("ELBO(weight)", self.weight)
+            object.__setattr__(self, "weight", weight)
 
     def __call__(self, loss: Tensor, model: Variational, *, data_size: int) -> Tensor:
         weight = self.weight
@@ -113,7 +115,8 @@ class GVI(Objective):
 
     def __post_init__(self) -> None:
         _check_prior(self.prior)
-        checks.positive_number("GVI(strength)", self.strength)
+        strength = checks.positive_number("GVI(strength)", self.strength)
+        object.__setattr__(self, "strength", strength)
 
     def __call__(self, loss: Tensor, model: Variational, *, data_size: int) -> Tensor:
         weight = self.strength / checks.positive_integer("data_size", data_size)

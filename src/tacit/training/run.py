@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import random
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,16 @@ import torch
 from torch import Tensor, nn
 
 from tacit._support.files import check_fits
+from tacit.calling import Variational
 from tacit.data.batches import Batch, Batches
 from tacit.inference.functions import functions_of
 from tacit.inference.scores import collect
 from tacit.likelihood import Likelihood
 from tacit.training import checkpoints as files
 from tacit.training.checkpoints import Checkpoint
+from tacit.training.coupling import coupling, examples_in
 from tacit.training.history import History
+from tacit.training.identity import check_same_run, describe_network, unchanged
 from tacit.training.optim.sgd import SGD
 
 if TYPE_CHECKING:
@@ -37,11 +41,11 @@ class Settings:
     epochs: int
     lr: float
     optimizer: str
-    momentum: float
+    momentum: float | None
     weight_decay: float
     batch_size: int
     samples: int
-    draws: int
+    draws: int | None
     precision: str
     seed: int
     schedule: str
@@ -85,10 +89,8 @@ class Run:
         for group in self.optimizer.param_groups:
             group["initial_lr"] = group["lr"]
         self.folder = None if folder is None else Path(folder)
-        if self.folder is not None and fabric.is_global_zero:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            files.clean(self.folder)
-        fabric.barrier()
+        self.draws = settings.draws  # None until the first batch tells whether several are possible
+        self.identity: dict[str, Any] = {}
         self.epoch, self.done, self.loss_sum = 0, 0, 0.0  # done: steps taken in this epoch
         self.history = History()
         self.best: dict[str, Tensor] = {}
@@ -161,6 +163,25 @@ class Run:
             # Skipping batches may have consumed random numbers.
             files.set_random_state(saved, self.device)
         return remaining
+
+    def choose_draws(self, batch: Batch, default: int) -> None:
+        """Choose the number of draws per step with the first batch that can be split."""
+        if self.draws is not None or not isinstance(self.raw, Variational):
+            return
+        several = examples_in(self.raw, batch, self.like) != 1
+        obstacle = coupling(self.raw, batch, self.like, default) if several else None
+        if self.any_process(obstacle is not None):
+            self.draws = 1
+            if self.fabric.is_global_zero:
+                reason = obstacle or "another process can't split its part of a batch"
+                warnings.warn(
+                    f"fit: one draw of the weights per step instead of {default}, because "
+                    f"{reason}. Pass draws=1 to choose this without a warning.",
+                    stacklevel=4,
+                )
+        elif not self.any_process(not several):
+            self.draws = default
+        self.raw.draws = self.draws or default
 
     def set_learning_rate(self, factor: Callable[[float], float]) -> float:
         """Set all learning rates for the next step, and return the scheduled base rate."""
@@ -241,7 +262,7 @@ class Run:
         if saved is None:
             return False
         self._first_save = False
-        self._check_same_run(saved.data)
+        self.draws = saved.data["draws"]
         self.epoch, self.done = saved.data["epoch"], saved.data["done"]
         self.loss_sum = saved.data["loss_sum"]
         self.history = History.from_dict(saved.data["history"])
@@ -265,12 +286,12 @@ class Run:
         if self.folder is None:
             return None
         if self.fabric.world_size == 1:
-            return files.read_newest(self.folder)
+            return self._read_own(self.folder)
         saved: Checkpoint | None = None
         found: list[Any] = [None]  # the checkpoint's data and shapes, an error, or None
         if self.fabric.is_global_zero:
             try:
-                saved = files.read_newest(self.folder)
+                saved = self._read_own(self.folder)
             except Exception as error:  # any error: the other processes wait for a reply
                 found = [error]
             if saved is not None:
@@ -280,6 +301,17 @@ class Run:
         if isinstance(found[0], Exception):
             raise found[0]
         return None if found[0] is None else self._broadcast(saved, *found[0])
+
+    def _read_own(self, folder: Path) -> Checkpoint | None:
+        """Return the newest checkpoint in a folder.
+
+        Raises:
+            ValueError: If it is of another run.
+        """
+        saved = files.read_newest(folder)
+        if saved is not None:
+            check_same_run(folder, saved.data["settings"], self.identity)
+        return saved
 
     def _broadcast(
         self, saved: Checkpoint | None, data: Mapping[str, Any], shapes: Mapping[str, Any]
@@ -295,6 +327,7 @@ class Run:
 
     def _checkpoint(self, random_states: list[Checkpoint]) -> Checkpoint:
         stepper = files.optimizer_state(self.optimizer.optimizer)
+        network = unchanged(self.identity["network"], describe_network(self.raw))
         tensors = {
             **_prefixed(self._state(), "state."),
             **_prefixed(self.best, "best."),
@@ -305,9 +338,10 @@ class Run:
         return Checkpoint(
             tensors,
             {
-                "settings": self._identity(),
+                "settings": {**self.identity, "network": network},
                 "epoch": self.epoch,
                 "done": self.done,
+                "draws": self.draws,
                 "loss_sum": self.loss_sum,
                 "history": self.history.to_dict(),
                 "optimizer": stepper.data,
@@ -315,29 +349,6 @@ class Run:
                 "random": [state.data for state in random_states],
             },
         )
-
-    def _identity(self) -> dict[str, Any]:
-        return {
-            **asdict(self.settings),
-            "examples": self.data.size,
-            "batches": len(self.data),
-            "processes": self.fabric.world_size,
-        }
-
-    def _check_same_run(self, data: Mapping[str, Any]) -> None:
-        before, now = dict(data["settings"]), self._identity()
-        different = [
-            f"{name} {before.get(name)!r}, now {value!r}"
-            for name, value in now.items()
-            if before.get(name) != value
-            # A run may be extended by more epochs, unless its schedule depends on their number.
-            and not (name == "epochs" and self.settings.schedule == "constant")
-        ]
-        if different:
-            raise ValueError(
-                f"checkpoint: {self.folder} belongs to another run: it had "
-                f"{'; '.join(different)}. Use another folder, or resume='never' to start afresh."
-            )
 
     def _state(self) -> dict[str, Tensor]:
         """Return a copy of all parameters and buffers."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ class Distribution:
         covariance: The structure of S.
         noise: The distribution of z.
         shapes: The shapes of the layer's tensors by name.
+        padding: Rows that are always equal to the mean's: name of an embedding's weight -> rows.
     """
 
     mean: Mapping[str, Tensor]
@@ -33,6 +34,7 @@ class Distribution:
     covariance: Covariance
     noise: Noise
     shapes: Shapes
+    padding: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def draw_noise(
         self, shape: tuple[int, ...] = (), *, generator: torch.Generator | None = None
@@ -49,7 +51,15 @@ class Distribution:
         for name, mean in self.mean.items():
             if mean.ndim == 4:
                 weights[name] = laid_out(weights[name], mean)
-        return weights
+        return self.with_padding(weights) if self.padding else weights
+
+    def with_padding(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return sampled weights with the mean's padding rows, which torch doesn't train either."""
+        padded = dict(weights)
+        for name, row in ((name, row) for name, rows in self.padding.items() for row in rows):
+            own = self.mean[name][row].expand(padded[name].select(-2, row).shape)
+            padded[name] = padded[name].select_scatter(own, -2, row)
+        return padded
 
     def trace(self) -> Tensor:
         """Return the trace of Sigma, the sum of the parameters' variances."""

@@ -45,7 +45,11 @@ def _by_layer(
 ) -> dict[str, Tensor]:
     if not isinstance(prior, Prior):
         raise TypeError(f"prior: expected model.prior(), received {type(prior).__name__}.")
-    layers = model.distributions
+    layers = getattr(model, "distributions", None)
+    if not isinstance(layers, Mapping):
+        raise TypeError(
+            f"model: expected a model made by tacit.variational, received {type(model).__name__}."
+        )
     if layers.keys() != prior.distributions.keys():
         raise ValueError(
             f"prior: expected the layers {list(layers)}, received {list(prior.distributions)}; use "

@@ -26,6 +26,7 @@ class RandomLayer:
         factors: The trainable tensors of the covariance, by name.
         label: Name shown to users: the layer's or, if parameters were chosen by name, that of the
             first of them.
+        padding: Rows without noise: name of an embedding's weight -> padding indices.
 
     Attributes:
         parameters: The random parameters: name within the layer -> name in the module.
@@ -36,6 +37,7 @@ class RandomLayer:
     covariance: Covariance
     factors: Mapping[str, Factor]
     label: str
+    padding: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -47,8 +49,11 @@ def layers_of(module: nn.Module) -> Layers:
     """Return all layers that own parameters.
 
     Raises:
+        TypeError: If it is not a module.
         ValueError: If the module has no parameters.
     """
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"expected an nn.Module, received {module!r}.")
     layers = {
         name: own
         for name, layer in module.named_modules(remove_duplicate=False)

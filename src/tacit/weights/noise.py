@@ -77,7 +77,7 @@ class StudentT(Noise):
     df: float
 
     def __post_init__(self) -> None:
-        checks.positive_number("StudentT(df)", self.df, above=2.0)
+        object.__setattr__(self, "df", checks.positive_number("StudentT(df)", self.df, above=2.0))
 
     def sample(
         self, shape: tuple[int, ...], *, like: Tensor, generator: torch.Generator | None = None

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from torch import Tensor, nn
 
+from tacit._support import checks
 from tacit._support.names import join
 from tacit.weights.covariance import Covariance, LowRank, parameter_count
 from tacit.weights.layers import Layers, layers_of
@@ -43,7 +44,7 @@ def every_layer(module: nn.Module, rank: int = EVERY_RANK, scale: float = EVERY_
         >>> every_layer(net)
         {'0': LowRank(rank=3, scale=0.25), '2': LowRank(rank=3, scale=0.25)}
     """
-    layers = layers_of(module)
+    layers, rank = layers_of(module), checks.positive_integer("rank", rank)
     return {
         name: replace(_at_most(rank, layers[name]), scale=scale)
         for name in _weighted(module, layers)

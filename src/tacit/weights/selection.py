@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import glob
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TypeAlias
@@ -25,8 +26,9 @@ def select_layers(module: nn.Module, where: Where, rank: int | None = None) -> l
         module: The module whose layers are chosen.
         where: A dict from names or globs to covariances, a list of names or globs, a function from
             the module to such a dict, or None for `every_layer`. A name denotes a layer, whose
-            parameters are then jointly distributed, or a single parameter. Names take precedence
-            over globs. Globs match whole dotted names; `*` also matches dots.
+            parameters are then jointly distributed, or a single parameter. What is the name of a
+            layer or parameter is not a glob, even with a bracket in it; names take precedence over
+            globs. Globs match whole dotted names; `*` also matches dots.
         rank: Rank of the low-rank covariances if `where` is a list or None.
 
     Raises:
@@ -44,7 +46,11 @@ def select_layers(module: nn.Module, where: Where, rank: int | None = None) -> l
         raise ValueError(f"where: no layer is named. {_listing(layers)}")
     order = list(layers)
     claims = sorted(_claims(module, layers, chosen), key=lambda claim: order.index(claim.layer))
-    return [_random_layer(claim, layers[claim.layer], chosen[claim.pattern]) for claim in claims]
+    padding = _padding(module, [layers[claim.layer][t] for claim in claims for t in claim.tensors])
+    return [
+        _random_layer(claim, layers[claim.layer], chosen[claim.pattern], padding)
+        for claim in claims
+    ]
 
 
 def _as_mapping(where: Where, rank: int | None) -> Mapping[str, Covariance]:
@@ -87,8 +93,9 @@ def _claims(module: nn.Module, layers: Layers, chosen: Mapping[str, Covariance])
     """Return the claims of all patterns: each parameter once, even if tied to other layers."""
     owners: dict[int, tuple[str, str]] = {}  # id of a parameter -> its name and pattern
     claims = []
-    for pattern in sorted(chosen, key=_is_glob):  # names take precedence over globs
-        for claim in _matches(pattern, module, layers):
+    globs = _globs(chosen, module, layers)
+    for pattern in sorted(chosen, key=globs.__contains__):  # names take precedence over globs
+        for claim in _matches(pattern, pattern in globs, module, layers):
             free = []
             for tensor in claim.tensors:
                 name = join(claim.layer, tensor)
@@ -96,7 +103,7 @@ def _claims(module: nn.Module, layers: Layers, chosen: Mapping[str, Covariance])
                 if owner == (name, pattern):
                     free.append(tensor)
                 else:
-                    _check_second_claim(owner, (name, pattern), chosen)
+                    _check_second_claim(owner, (name, pattern), chosen, globs)
             if free:
                 label = claim.layer if claim.whole else join(claim.layer, free[0])
                 claims.append(replace(claim, tensors=free, label=label))
@@ -104,11 +111,14 @@ def _claims(module: nn.Module, layers: Layers, chosen: Mapping[str, Covariance])
 
 
 def _check_second_claim(
-    first: tuple[str, str], second: tuple[str, str], chosen: Mapping[str, Covariance]
+    first: tuple[str, str],
+    second: tuple[str, str],
+    chosen: Mapping[str, Covariance],
+    globs: Collection[str],
 ) -> None:
     """Raise unless a name precedes a glob, or the parameters are tied with equal covariances."""
     tied = first[0] != second[0]
-    name_before_glob = _is_glob(second[1]) and not _is_glob(first[1])
+    name_before_glob = second[1] in globs and first[1] not in globs
     if name_before_glob or (tied and chosen[first[1]] == chosen[second[1]]):
         return
     reason = f" ({first[0]!r} and {second[0]!r} are tied.)" if tied else ""
@@ -118,17 +128,21 @@ def _check_second_claim(
     )
 
 
-def _matches(pattern: str, module: nn.Module, layers: Layers) -> list[_Claim]:
+def _matches(pattern: str, is_glob: bool, module: nn.Module, layers: Layers) -> list[_Claim]:
     """Return claims to all layers that match or, if none does, to the parameters that match."""
+
+    def match(name: str) -> bool:
+        return fnmatchcase(name, pattern) if is_glob else name == pattern
+
     found = [
         _Claim(pattern, layer, list(own), whole=True)
         for layer, own in layers.items()
-        if _match(layer, pattern)
+        if match(layer)
     ]
     if found:
         return found
     for layer, own in layers.items():
-        tensors = [tensor for tensor in own if _match(join(layer, tensor), pattern)]
+        tensors = [tensor for tensor in own if match(join(layer, tensor))]
         if tensors:
             found.append(_Claim(pattern, layer, tensors, whole=False))
     if not found:
@@ -136,18 +150,17 @@ def _matches(pattern: str, module: nn.Module, layers: Layers) -> list[_Claim]:
     return found
 
 
-def _match(name: str, pattern: str) -> bool:
-    return fnmatchcase(name, pattern) if _is_glob(pattern) else name == pattern
-
-
-def _is_glob(pattern: str) -> bool:
-    return any(character in pattern for character in "*?[")
+def _globs(patterns: Collection[str], module: nn.Module, layers: Layers) -> set[str]:
+    """Return the patterns with a special character that are not names themselves."""
+    names = {name for name, _ in module.named_modules(remove_duplicate=False)}
+    names |= {join(layer, tensor) for layer, own in layers.items() for tensor in own}
+    return {p for p in patterns if p not in names and any(special in p for special in "*?[")}
 
 
 def _no_match(pattern: str, module: nn.Module) -> str:
     if pattern not in dict(module.named_modules()):
         return f"no layer matches {pattern!r}."
-    inside = join(pattern, "*")
+    inside = join(glob.escape(pattern), "*")
     return f"{pattern!r} has no parameters of its own; for layers inside it write {inside!r}."
 
 
@@ -157,7 +170,39 @@ def _listing(layers: Layers, most: int = 60) -> str:
     return f"Layers with parameters: {', '.join(names[:most])}{rest}."
 
 
-def _random_layer(claim: _Claim, own: Mapping[str, Tensor], covariance: Covariance) -> RandomLayer:
+def _padding(module: nn.Module, random: Sequence[Tensor]) -> dict[int, tuple[int, ...]]:
+    """Return the padding rows of random embeddings, by the ids of their weights.
+
+    Raises:
+        ValueError: If a random embedding has sparse gradients or changes its weight in forward.
+    """
+    ids, rows = set(map(id, random)), dict[int, tuple[int, ...]]()
+    for name, layer in module.named_modules():
+        if not isinstance(layer, nn.Embedding | nn.EmbeddingBag) or id(layer.weight) not in ids:
+            continue
+        if layer.sparse:
+            raise ValueError(
+                f"{name!r} has sparse=True: a sample of its weight has no sparse gradient. Set "
+                "sparse=False, or leave it out of `where`."
+            )
+        if layer.max_norm is not None:
+            raise ValueError(
+                f"{name!r} has max_norm={layer.max_norm:g}, which would rescale a sample of its "
+                "weight instead of the mean. Set max_norm=None and constrain the weight after each "
+                "optimizer step, or leave it out of `where`."
+            )
+        if layer.padding_idx is not None:
+            before = rows.get(id(layer.weight), ())
+            rows[id(layer.weight)] = tuple({*before, layer.padding_idx})
+    return rows
+
+
+def _random_layer(
+    claim: _Claim,
+    own: Mapping[str, Tensor],
+    covariance: Covariance,
+    padding: Mapping[int, tuple[int, ...]],
+) -> RandomLayer:
     for tensor in claim.tensors:
         _check_parameter(join(claim.layer, tensor), own[tensor])
     shapes = {tensor: own[tensor].shape for tensor in claim.tensors}
@@ -165,7 +210,8 @@ def _random_layer(claim: _Claim, own: Mapping[str, Tensor], covariance: Covarian
         factors = covariance.factors(shapes)
     except ValueError as error:
         raise ValueError(f"layer {claim.label!r}: {error}") from None
-    return RandomLayer(claim.layer, shapes, covariance, factors, claim.label)
+    rows = {tensor: padding[id(own[tensor])] for tensor in shapes if id(own[tensor]) in padding}
+    return RandomLayer(claim.layer, shapes, covariance, factors, claim.label, rows)
 
 
 def _check_parameter(name: str, value: Tensor) -> None:

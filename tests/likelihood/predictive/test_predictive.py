@@ -4,6 +4,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from lightning_fabric.utilities.apply_func import move_data_to_device
 from scipy import integrate, stats
 from torch.testing import assert_close
 
@@ -190,3 +191,107 @@ def test_large_scales_dont_overflow():
     scales = torch.rand(32, 4, 1).mul(60).exp()
     prediction = RegressionPredictive(torch.randn(32, 4, 1), scales)
     assert (prediction.crps(torch.zeros(4, 1)) >= 0).all()
+
+
+def test_frames_name_every_entry_of_several_labels():
+    p = ClassPredictive(randn(2, 4, 3, 2), class_names=("cat", "dog"))
+    frame = p.to_frame()
+    assert [n for n in frame.columns if n.startswith("probs")] == [
+        "probs_0_cat", "probs_0_dog", "probs_1_cat", "probs_1_dog", "probs_2_cat", "probs_2_dog",
+    ]  # fmt: skip
+    assert [n for n in frame.columns if n.startswith("label")] == ["label_0", "label_1", "label_2"]
+    assert_close(torch.tensor(frame["probs_2_dog"].to_numpy()), p.probs[:, 2, 1])
+    with pytest.raises(ValueError, match="class_names: expected distinct names, received a more"):
+        ClassPredictive(randn(2, 4, 2), class_names=("a", "a"))
+
+
+def test_soft_binary_targets_give_the_expectation_over_the_answers():
+    p, t = BinaryPredictive(randn(3, 2, 2)), torch.tensor([[0.3, 1.0], [0.0, 0.5]])
+    found, scores = p.errors(t), p.scores(t)
+    for i in range(4):
+        no, yes = (p.errors(torch.full((2, 2), each)) for each in (0.0, 1.0))
+        for name, values in found.items():
+            w = t.flatten()[i].double()
+            assert_close(values[i], (1 - w) * no[name][i] + w * yes[name][i])
+    # Copies of the examples with hard answers in these proportions give the same metrics.
+    copies = torch.arange(4).repeat_interleave(10)
+    answers = torch.arange(10).repeat(4) < (10 * t.flatten()[copies]).round()
+    hard = BinaryPredictive(p.logits.reshape(3, 4)[:, copies]).scores(answers)
+    for name in ("nll", "accuracy", "ece", "brier", "classwise_ece"):
+        assert scores[name] == pytest.approx(hard[name], rel=1e-6)
+    certain = BinaryPredictive(torch.tensor([[1e6, -1e6, 0.0]]))
+    assert certain.errors(torch.tensor([1.0, 0.0, 0.5]))["nll"].isfinite().all()
+
+
+def every_kind():
+    return (
+        ClassPredictive(randn(3, 4, 2), "probs", ("a", "b")), BinaryPredictive(randn(3, 4)),
+        RegressionPredictive(randn(3, 4), randn(3, 4).abs()),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("p", every_kind(), ids=lambda p: type(p).__name__)
+class TestMoving:
+    def test_a_dtype_and_a_device(self, p):
+        moved = p.to(torch.float32)
+        assert type(moved) is type(p)
+        for name in p.columns:
+            expected = getattr(p, name)
+            assert_close(getattr(moved, name).double(), expected.double(), atol=1e-5, rtol=1e-5)
+        assert getattr(moved, "class_names", None) == getattr(p, "class_names", None)
+
+    def test_lightning_moves_it(self, p):
+        moved = move_data_to_device({"prediction": [p]}, torch.device("meta"))["prediction"][0]
+        assert getattr(moved, p.columns[0]).device.type == "meta"
+        assert len(moved) == len(p)
+
+    def test_targets_in_arrays_and_lists(self, p):
+        y = torch.tensor([0, 1, 1, 0])
+        expected = p.scores(y)
+        assert p.scores(y.numpy()) == expected
+        assert p.scores(y.tolist()) == expected
+        for wrong in (None, "abcd"):
+            with pytest.raises(TypeError, match="targets: expected a tensor, an array or a list"):
+                p.scores(wrong)
+
+
+class TestWithoutNoise:
+    def test_log_densities_are_never_nan(self):
+        p = RegressionPredictive(torch.tensor([[0.0, 1.0], [0.0, 2.0]]), torch.zeros(2, 2))
+        found = p.log_prob(torch.tensor([0.0, 1.5]))
+        assert found[0].isfinite()
+        assert found[0] > 80
+        assert found[1] == -math.inf
+        scores = p.scores(torch.tensor([0.0, 1.5]))
+        assert scores["nll"] == math.inf
+        assert not any(math.isnan(value) for value in scores.values())
+
+    def test_noisy_functions_beside_noiseless_ones(self):
+        p = RegressionPredictive(torch.tensor([[0.0], [1.0]]), torch.tensor([[0.0], [1.0]]))
+        expected = stats.norm.logpdf(0.5, 1.0) - math.log(2)
+        assert p.log_prob(torch.tensor([0.5])).item() == pytest.approx(expected, rel=1e-6)
+
+    def test_the_cdf_is_a_step_that_includes_the_prediction(self):
+        p = RegressionPredictive(torch.tensor([[0.0], [1.0]]), torch.zeros(2, 1))
+        for value, expected in ((-1e-6, 0.0), (0.0, 0.5), (0.9, 0.5), (1.0, 1.0)):
+            assert p.cdf(torch.tensor([value])).item() == expected
+        assert p.quantile(0.5).item() == pytest.approx(0.0, abs=1e-6)
+        assert p.quantile(0.51).item() == pytest.approx(1.0)
+
+    def test_gradients_are_finite(self):
+        means = randn(5, 3).requires_grad_()
+        scales = torch.zeros(5, 3).double().requires_grad_()
+        p = RegressionPredictive(means, scales)
+        for value in (p.log_prob(means[0].detach()), p.crps(randn(3)), p.cdf(randn(3))):
+            for gradient in torch.autograd.grad(value.sum(), (means, scales), allow_unused=True):
+                assert gradient is None or gradient.isfinite().all()
+
+    def test_negative_scales_are_refused(self):
+        with pytest.raises(ValueError, match="expected scales of at least 0, received -1"):
+            RegressionPredictive(torch.zeros(2, 3), -torch.ones(2, 3))
+
+
+def test_half_precision_is_scored_in_single_precision():
+    p = RegressionPredictive(randn(5, 3), 0.5 + randn(5, 3).abs()).to(torch.bfloat16)
+    expected = p.to(torch.float32).scores(torch.zeros(3))
+    assert p.scores(torch.zeros(3)) == expected

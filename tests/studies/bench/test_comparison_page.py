@@ -1,6 +1,6 @@
-from tiny_cells import FAKES, ONE
+from tiny_cells import FAKES
 
-from tacit.studies.bench import read_results, run_cells, write_report
+from tacit.studies.bench import read_results, write_report
 
 
 def test_the_report(tmp_path):
@@ -23,10 +23,21 @@ def test_the_report(tmp_path):
     assert "paired t-test" in text
 
 
-def test_the_report_of_a_single_result(tmp_path):
-    run_cells([ONE], tmp_path, jobs=1)
-    text = write_report(read_results(tmp_path), tmp_path, "One")[1].read_text()
+def test_the_report_of_a_single_result(finished):
+    text = write_report(read_results(finished), finished, "One")[1].read_text()
     assert "| standard |" in text
     assert "nan" not in text
     assert "t-test" not in text  # the reference is missing
     assert "1 seed;" in text
+
+
+def test_names_and_titles_are_not_markup(tmp_path):
+    (tmp_path / "<img src=x onerror=alert(1)>.failed.txt").touch()
+    named = [{**found, "method": "<b>[a](b)|c"} for found in FAKES]
+    for path in write_report(named, tmp_path, "<script>alert(1)</script>"):
+        text = path.read_text()
+        assert "<script" not in text
+        assert "<img src=x" not in text
+        assert "<b>" not in text
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+        assert "Failed training runs, missing below: &lt;img src=x onerror=alert(1)&gt;." in text

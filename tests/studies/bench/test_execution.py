@@ -9,7 +9,15 @@ import pytest
 from tiny_cells import ONE, TINY, without_cost
 
 from tacit.methods import Method
-from tacit.studies.bench import METHODS, Cell, make_grid, read_results, run_cells, write_report
+from tacit.studies.bench import (
+    METHODS,
+    Cell,
+    execution,
+    make_grid,
+    read_results,
+    run_cells,
+    write_report,
+)
 
 
 def test_an_interrupted_grid_resumes(tmp_path):
@@ -38,7 +46,7 @@ def test_a_failed_cell_does_not_stop_the_others(tmp_path, monkeypatch):
     assert len(read_results(tmp_path)) == 1
     assert "on purpose" in (tmp_path / "digits-sp-swag-0.failed.txt").read_text()
     text = write_report(read_results(tmp_path), tmp_path, "One failed")[1].read_text()
-    assert "Failed trainings, missing below: digits-sp-swag-0." in text
+    assert "Failed training runs, missing below: digits-sp-swag-0." in text
     monkeypatch.undo()
     assert run_cells([broken], tmp_path, jobs=1) == []
     assert not list(tmp_path.glob("*.failed.txt"))
@@ -168,3 +176,14 @@ def test_a_problem_and_a_method_of_your_own(tmp_path, monkeypatch):
         Cell("mine:problem", "standard", "mup")
     with pytest.raises(ValueError, match="method: there is no module 'yours' here"):
         Cell("digits", "yours:method")
+
+
+@pytest.mark.parametrize(("method", "added"), [("standard", False), ("mine:method", True)])
+def test_only_cells_of_the_users_own_import_from_the_current_folder(
+    method, added, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(execution, "measure", lambda *arguments: {"path": list(sys.path)})
+    cell = Cell.read({"data": "digits", "method": method})
+    _, result, _ = execution._attempt(cell, None, {}, str(tmp_path))
+    assert (str(tmp_path) in result["path"]) == added

@@ -1,4 +1,5 @@
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -9,20 +10,18 @@ from tacit.methods import ImplicitBiasVI
 from tacit.studies.bench import METHODS, read_results, run_cells
 
 
-def test_results_of_other_settings_are_not_mixed(tmp_path):
-    run_cells([ONE], tmp_path, jobs=1)
+def test_results_of_other_settings_are_not_mixed(finished):
     with pytest.raises(ValueError, match=r"other settings .*compared with \(lr\); choose another"):
-        run_cells([replace(ONE, lr=0.7)], tmp_path, jobs=1)
+        run_cells([replace(ONE, lr=0.7)], finished, jobs=1)
     with pytest.raises(ValueError, match=r"other settings .*\(epochs, train_size\)"):
-        run_cells([replace(ONE, method="swag", epochs=9, train_size=None)], tmp_path, jobs=1)
-    assert [path.name for path in tmp_path.glob("*.json")] == [f"{ONE.name}.json"]
+        run_cells([replace(ONE, method="swag", epochs=9, train_size=None)], finished, jobs=1)
+    assert [path.name for path in finished.glob("*.json")] == [f"{ONE.name}.json"]
 
 
-def test_results_of_a_method_with_other_settings_are_not_mixed(tmp_path, monkeypatch):
-    run_cells([ONE], tmp_path, jobs=1)
+def test_results_of_a_method_with_other_settings_are_not_mixed(finished, monkeypatch):
     monkeypatch.setitem(METHODS, "standard", ImplicitBiasVI())
     with pytest.raises(ValueError, match="has other settings.*with Standard"):
-        run_cells([ONE], tmp_path, jobs=1)
+        run_cells([ONE], finished, jobs=1)
 
 
 def test_files_without_results_are_refused(tmp_path):
@@ -36,30 +35,51 @@ def test_files_without_results_are_refused(tmp_path):
         read_results(tmp_path)
 
 
-def test_reading_a_strangers_results_imports_nothing(tmp_path, monkeypatch):
+def test_reading_a_strangers_results_imports_nothing(finished, tmp_path, monkeypatch):
     (tmp_path / "evil.py").write_text("raise SystemExit('code of a results folder ran')")
     monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "results"
-    run_cells([ONE], folder, jobs=1)
-    (path,) = folder.glob("*.json")
+    (path,) = finished.glob("*.json")
     result = json.loads(path.read_text())
     for field in ("method", "data"):
         result["cell"][field] = "evil:anything"
         path.write_text(json.dumps(result))
-        (read,) = read_results(folder)
+        (read,) = read_results(finished)
         assert getattr(read["cell"], field) == "evil:anything"
-    assert main(["bench", "report", str(folder)]) == 0
+    assert main(["bench", "report", str(finished)]) == 0
+    # Neither does resuming a comparison there.
+    with pytest.raises(ValueError, match="has other settings"):
+        run_cells([ONE], finished, jobs=1)
+    assert "evil" not in sys.modules
 
 
 @pytest.mark.parametrize("part", ["cell", "test", "corrupted", "foreign", "averaging", "cost"])
-def test_a_result_without_a_part_names_it(part, tmp_path):
-    run_cells([ONE], tmp_path, jobs=1)
-    (path,) = tmp_path.glob("*.json")
+def test_a_result_without_a_part_names_it(part, finished):
+    (path,) = finished.glob("*.json")
     result = json.loads(path.read_text())
     path.write_text(json.dumps({**result, part: 5}))
     with pytest.raises(ValueError, match=f"not a result of tacit bench: expected '{part}' to hold"):
-        read_results(tmp_path)
+        read_results(finished)
     del result[part]
     path.write_text(json.dumps(result))
     with pytest.raises(ValueError, match=f"not a result of tacit bench: '{part}' is missing"):
-        read_results(tmp_path)
+        read_results(finished)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"test": {}}, "'accuracy' is missing"),
+        ({"test": {"accuracy": "good", "nll": 1, "ece": 1, "aurc": 1}}, "unsupported operand"),
+        ({"cost": {"seconds": "long", "parameters": 1}}, "a number for seconds, received 'long'"),
+        ({"corrupted": {"fog": 3}}, "not subscriptable"),
+        ({"method": ["a"]}, "expected 'method' to hold a text"),
+    ],
+)
+def test_a_result_without_its_numbers_is_reported_in_one_line(change, message, finished, capsys):
+    (path,) = finished.glob("*.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    assert main(["bench", "report", str(finished)]) == 2
+    printed = capsys.readouterr().err
+    assert f"{path} is not a result of tacit bench: " in printed
+    assert message in printed
+    assert len(printed.splitlines()) == 1

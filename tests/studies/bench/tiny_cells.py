@@ -4,7 +4,7 @@ import json
 
 from tacit.studies.bench import Cell
 
-TINY = {"epochs": 4, "batch_size": 32, "train_size": 320, "test_size": 20, "samples": 2}
+TINY = {"epochs": 2, "batch_size": 32, "train_size": 160, "test_size": 20, "samples": 2}
 ONE = Cell("digits", "standard", **TINY)
 
 

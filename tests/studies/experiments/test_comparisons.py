@@ -21,7 +21,6 @@ from tacit.studies.experiments import (
 )
 from tacit.studies.experiments.comparison import NAMES, OURS, PAPER, Comparison, compare
 from tacit.studies.experiments.scoring import means
-from tacit.studies.timing import ratio
 
 GOOD = {"error": 5.0, "nll": 0.10, "ece": 0.01}
 METHODS = {
@@ -104,7 +103,7 @@ def test_a_missing_method_is_an_error():
         in_distribution.EXPERIMENT.verdicts({"rows": rows})
 
 
-def test_failed_trainings_are_named(tmp_path, monkeypatch):
+def test_failed_training_runs_are_named(tmp_path, monkeypatch):
     class Broken(Method):
         def learn(self, task):
             raise ArithmeticError("on purpose")
@@ -248,9 +247,3 @@ def test_linear_claims_can_fail():
 def test_means_of_rows():
     rows = [{"a": 1, "x": 1.0}, {"a": 1, "x": 3.0}, {"a": 2, "x": None}]
     assert means(rows, ("a",), "x") == {(1,): 2.0, (2,): math.inf}
-
-
-def test_ratio_of_medians():
-    found = ratio({"one": [2.0, 4.0, 6.0], "other": [1.0, 2.0, 3.0]}, "one", "other")
-    assert found["ratio"] == 2.0
-    assert found["ratio_low"] <= 2.0 <= found["ratio_high"]

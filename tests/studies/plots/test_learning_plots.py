@@ -50,3 +50,25 @@ def test_a_star_marks_the_best_learning_rate_of_each_width():
     (axis,) = plots.plot_learning_rates({"": {"trials": trials, "lr": 0.2}}).axes
     stars = [line.get_xdata() for line in axis.lines if line.get_marker() == "*"]
     assert stars == [[0.2], [0.1]]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: plots.plot_coordinates([]), ValueError, "mapping with layer, .*received none"),
+        (lambda: plots.plot_coordinates(None), TypeError, "received NoneType"),
+        (lambda: plots.plot_coordinates([3]), TypeError, "received int"),
+        (lambda: plots.plot_coordinates([{"layer": "a"}]), ValueError, "one without width, step"),
+        (lambda: plots.plot_learning_rates({}), ValueError, "mapping with trials, lr; received no"),
+        (lambda: plots.plot_learning_rates(None), TypeError, "expected a mapping .*NoneType"),
+        (lambda: plots.plot_learning_rates({"a": {"lr": 1}}), ValueError, "without trials"),
+        (
+            lambda: plots.plot_learning_rates({"a": {"trials": [], "lr": 1}}),
+            ValueError,
+            "trials: expected at least one mapping with width, lr, loss; received none",
+        ),
+    ],
+)
+def test_other_than_rows_is_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

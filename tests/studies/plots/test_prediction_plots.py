@@ -37,11 +37,70 @@ def test_a_single_prediction_needs_no_name():
 
 def test_predictions_that_do_not_fit_the_labels_are_rejected():
     prediction, labels = example()
-    with pytest.raises(ValueError, match="expected class predictions for 7 examples"):
+    shapes = r"predictions from a: expected shape \(7,\), received \(60,\)"
+    with pytest.raises(ValueError, match=shapes):
         plots.plot_rejection({"a": prediction}, labels[:7])
     numbers = RegressionPredictive(torch.randn(3, 60), torch.ones(3, 60))
-    with pytest.raises(ValueError, match="expected class predictions .* from a, received Regr"):
+    with pytest.raises(TypeError, match="expected class predictions .* from a, received Regr"):
         plots.plot_confidence({"a": numbers}, labels)
+
+
+@pytest.mark.parametrize(
+    "plot", [plots.plot_reliability, plots.plot_confidence, plots.plot_rejection]
+)
+def test_other_than_predictions_and_labels_is_refused(plot):
+    prediction, labels = example()
+    name = plot.__name__
+    with pytest.raises(TypeError, match=rf"{name}\(predictions\): expected .* received NoneType"):
+        plot(None, labels)
+    with pytest.raises(ValueError, match=rf"{name}\(predictions\): expected at least one"):
+        plot({}, labels)
+    with pytest.raises(TypeError, match=rf"{name}: expected class predictions .* received Tensor"):
+        plot({"a": prediction.probs}, labels)
+    with pytest.raises(TypeError, match=rf"{name}\(labels\): expected tensors .*received NoneType"):
+        plot(prediction, None)
+    with pytest.raises(TypeError, match=rf"{name}\(labels\): expected integer classes .*float32"):
+        plot(prediction, labels.float())
+    assert plot(prediction, labels.tolist())
+
+
+def test_other_than_predictions_by_input_is_refused():
+    prediction, _ = example()
+    with pytest.raises(TypeError, match=r"plot_entropy\(predictions\): .* received NoneType"):
+        plots.plot_entropy(None)
+    with pytest.raises(ValueError, match=r"plot_entropy\(predictions\): .* received none"):
+        plots.plot_entropy({})
+    with pytest.raises(TypeError, match=r"plot_entropy\(a\): .* received ClassPredictive"):
+        plots.plot_entropy({"a": prediction})
+    with pytest.raises(TypeError, match="plot_entropy: expected class predictions .* int"):
+        plots.plot_entropy({"a": {"known": 3}})
+
+
+def test_other_than_images_is_refused():
+    prediction, labels = example(size=5)
+    pictures = torch.rand(5, 8, 8)
+    with pytest.raises(TypeError, match=r"plot_images\(predictions\): .* received NoneType"):
+        plots.plot_images(pictures, None, labels)
+    with pytest.raises(ValueError, match=r"expected 5 images, .* received shape \(4, 8, 8\)"):
+        plots.plot_images(pictures[:4], prediction, labels)
+    with pytest.raises(ValueError, match="count: expected an integer of at least 1, received 0"):
+        plots.plot_images(pictures, prediction, labels, 0)
+    with pytest.raises(ValueError, match="bins: expected an integer of at least 1, received 0"):
+        plots.plot_reliability(prediction, labels, bins=0)
+
+
+def test_other_than_a_regression_of_one_input_is_refused():
+    grid = torch.linspace(-1, 1, 20)
+    prediction = RegressionPredictive(torch.randn(30, 20), torch.ones(30, 20))
+    functions, x = prediction.means[:3], grid[:5]
+    with pytest.raises(TypeError, match="plot_fan: expected predictions of a regression .* None"):
+        plots.plot_fan(grid, None, functions, x, x)
+    with pytest.raises(ValueError, match=r"predictions: expected shape \(9,\), received \(20,\)"):
+        plots.plot_fan(grid[:9], prediction, functions, x, x)
+    with pytest.raises(ValueError, match=r"plot_fan\(functions\): expected shape"):
+        plots.plot_fan(grid, prediction, functions[:, :9], x, x)
+    with pytest.raises(ValueError, match=r"plot_fan\(y\): expected shape \(5,\), received \(20,\)"):
+        plots.plot_fan(grid, prediction, functions, x, grid)
 
 
 def test_without_rejection_the_accuracy_is_that_of_all_predictions():

@@ -1,6 +1,7 @@
 """The page of `tacit demo`, rendered by headless Chromium."""
 
 import functools
+import html
 import json
 import os
 import re
@@ -112,6 +113,11 @@ def test_the_page_is_self_contained(page):
     assert text.count("<img alt=") == 6
 
 
+def test_the_page_says_that_both_networks_have_a_temperature(page):
+    text = page.read_text()
+    assert "The temperatures of both were fitted on the same 100 further images." in text
+
+
 def test_text_is_escaped(tmp_path):
     page = Page("a < b")
     page.text("<script>alert(1)</script>")
@@ -123,3 +129,41 @@ def test_text_is_escaped(tmp_path):
     assert "&lt;b&gt;" in text
     assert "y&amp;z" in text
     assert 'alt="caption with &quot;quotes&quot;"' in text
+
+
+def test_markup_in_text_has_no_effect_in_markdown(tmp_path):
+    page = Page("<script>alert(1)</script> & [link](javascript:x)")
+    page.heading("<h1>\n# second")
+    for text in ("# no heading", "- no list", "1. no list", "--- no rule", "*a* _b_ ~~c~~ | \\"):
+        page.text(text)
+    page.text("snake_case stays, -0.5 too, and `code`; ``` is no block")
+    page.table(["a|b", "<b>"], [["x|y", "-0.5"], ["-", "![p](http://x)"]])
+    page.code("```\n<b>")
+    page.picture(b"", "cap]tion", "a (1).png")
+    blocks = page.write(tmp_path / "page.md").read_text().split("\n\n")
+    assert blocks == [
+        "# &lt;script&gt;alert(1)&lt;/script&gt; &amp; \\[link\\](javascript:x)",
+        "## &lt;h1&gt; # second",
+        "&#35; no heading",
+        "&#45; no list",
+        "&#49;. no list",
+        "&#45;-- no rule",
+        "\\*a\\* \\_b\\_ &#126;&#126;c&#126;&#126; | \\\\",
+        "snake_case stays, -0.5 too, and `code`; &#96;&#96;&#96; is no block",
+        "| a\\|b | &lt;b&gt; |\n| --- | ---: |\n| x\\|y | -0.5 |\n| - | !\\[p\\](http://x) |",
+        "````\n```\n<b>\n````",
+        "![cap\\]tion](a%20%281%29.png)\n",
+    ]
+
+
+def test_escaped_markdown_renders_as_given():
+    markdown = pytest.importorskip("markdown")
+    page = Page("")
+    given = "<img src=x> & *a* _b_ ~c~ [d](e) f|g \\ h_i"
+    page.text(given)
+    page.table(["t", "u"], [[given, given]])
+    text, table = (part.markdown() for part in page._parts)
+    rendered = markdown.markdown(f"{text}\n\n{table}", extensions=["tables"])
+    assert not re.search("<(img|em|a )", rendered)
+    shown = re.findall(r"<(?:p|td[^>]*)>(.*?)</(?:p|td)>", rendered)
+    assert [html.unescape(part) for part in shown] == [given] * 3

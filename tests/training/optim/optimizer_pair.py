@@ -39,7 +39,7 @@ class Pair:
 
     def __init__(self, draws=1, ranks=(6, 4), weight_decay=0.0, **settings):
         self.model, self.other = make_model(draws, ranks), make_model(draws, ranks)
-        self.ours = tacit.SGD(self.model, LR, **settings)
+        self.ours = tacit.SGD(self.model, LR, deferred=True, **settings)
         self.torchs = torch.optim.SGD(self.other.param_groups(LR), lr=LR, **settings)
         for optimizer in self.both:
             for group in optimizer.param_groups:

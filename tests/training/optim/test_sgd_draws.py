@@ -13,7 +13,7 @@ from training.optim.optimizer_pair import EXACT, LR, SETTINGS, make_model, train
 def test_draws_have_the_moments_of_the_distribution():
     """Over many noise bases, and compared with independent draws."""
     model = make_model()
-    optimizer = tacit.SGD(model, LR)
+    optimizer = tacit.SGD(model, LR, deferred=True)
     x = torch.randn(1, 5)
     outputs = torch.stack([model(x).detach() for _ in range(4000)])
     assert optimizer.defers
@@ -30,7 +30,7 @@ def test_linear_regression_converges_to_the_limit_of_the_theory(name):
     net = nn.Linear(8, 1, bias=False)
     model = tacit.variational(net, {"": tacit.LowRank(4)})
     mean, factor = net.weight.detach().clone()[0], model.factors.weight.detach().clone()
-    optimizer = tacit.SGD(model, 0.05 if name == "plain" else 0.01, **SETTINGS[name])
+    optimizer = tacit.SGD(model, 0.05 if name == "plain" else 0.01, deferred=True, **SETTINGS[name])
     for _ in range(4000):
         optimizer.zero_grad()
         (model(X).squeeze(1) - y).square().mean().backward()
@@ -43,7 +43,7 @@ def test_linear_regression_converges_to_the_limit_of_the_theory(name):
 
 def test_a_repeated_seed_repeats_the_draw():
     model = make_model()
-    optimizer = tacit.SGD(model, LR, momentum=0.9)
+    optimizer = tacit.SGD(model, LR, deferred=True, momentum=0.9)
     train(model, optimizer, 3)
     outputs = []
     for _ in range(3):
@@ -57,37 +57,25 @@ def test_a_repeated_seed_repeats_the_draw():
         assert_close(output, outputs[0], **EXACT)
 
 
+@pytest.mark.parametrize("settled", [False, True])
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_activation_checkpointing_recomputes_with_the_same_draw(reentrant):
+def test_checkpointed_passes_are_those_of_torchs_sgd(reentrant, settled):
+    """They draw torch's noise, which the recomputation repeats; other passes stay deferred."""
     results = []
-    for kept in (False, True):
+    for ours in (True, False):
         model = make_model()
-        optimizer = tacit.SGD(model, LR, momentum=0.9)
+        if ours:
+            optimizer = tacit.SGD(model, LR, deferred=True, momentum=0.9)
+        else:
+            optimizer = torch.optim.SGD(model.param_groups(LR), lr=LR, momentum=0.9)
         torch.manual_seed(3)
         x = torch.randn(6, 5, requires_grad=True)
         for _ in range(20):
             optimizer.zero_grad()
-            output = checkpoint(model, x, use_reentrant=reentrant) if kept else model(x)
+            output = checkpoint(model, x, use_reentrant=reentrant)
+            if settled:
+                model.settle()
             output.square().mean().backward()
-            optimizer.step()
-        results.append(model.state_dict())
-    assert_close(*results, **EXACT)
-
-
-def test_a_pass_can_be_recomputed_after_its_block_was_settled():
-    results = []
-    for kept in (False, True):
-        model = make_model()
-        optimizer = tacit.SGD(model, LR, momentum=0.9)
-        torch.manual_seed(3)
-        x = torch.randn(6, 5, requires_grad=True)
-        for _ in range(20):
-            optimizer.zero_grad()
-            outputs = [
-                checkpoint(model, x, use_reentrant=False) if kept else model(x) for _ in range(2)
-            ]
-            model.settle()
-            sum(output.square().mean() for output in outputs).backward()
             optimizer.step()
         results.append(model.state_dict())
     assert_close(*results, **EXACT)
@@ -98,7 +86,7 @@ def test_draws_keep_their_precision_under_autocast():
     results = []
     for enabled in (False, True):
         model = make_model()
-        optimizer = tacit.SGD(model, LR, momentum=0.9)
+        optimizer = tacit.SGD(model, LR, deferred=True, momentum=0.9)
         drawn = []
         model.module[0].register_forward_pre_hook(
             lambda layer, _, drawn=drawn: drawn.append(layer.weight.detach().clone())

@@ -20,13 +20,13 @@ def test_ineligible_layers_are_not_deferred(monkeypatch):
         (low, 1, tacit.noise.StudentT(5)),
     ]:
         model = tacit.variational(copy.deepcopy(net), where, draws=draws, noise=noise)
-        optimizer = tacit.SGD(model, LR)
+        optimizer = tacit.SGD(model, LR, deferred=True)
         model(torch.ones(4, 5)).sum().backward()
         assert not optimizer.within_block
     for threshold in ("SMALL", "WIDE"):
         monkeypatch.setattr(eligibility, threshold, 1000)
         model = make_model()
-        optimizer = tacit.SGD(model, LR)
+        optimizer = tacit.SGD(model, LR, deferred=True)
         model(torch.ones(4, 5)).sum().backward()
         assert not optimizer.within_block
         monkeypatch.setattr(eligibility, threshold, 0)
@@ -37,7 +37,7 @@ def test_factors_with_hooks_are_not_deferred():
     seen = []
     for factor in model.factors.parameters():
         factor.register_hook(seen.append)
-    optimizer = tacit.SGD(model, LR)
+    optimizer = tacit.SGD(model, LR, deferred=True)
     model(torch.ones(4, 5)).square().mean().backward()
     assert len(seen) == 4
     assert not optimizer.within_block
@@ -47,7 +47,7 @@ def test_frozen_means_and_factors_stay_unchanged():
     for frozen in ("module.0.weight", "factors.0.weight"):
         model = make_model()
         model.get_parameter(frozen).requires_grad_(False)
-        optimizer = tacit.SGD(model, LR)
+        optimizer = tacit.SGD(model, LR, deferred=True)
         before = copy.deepcopy(model.state_dict())
         train(model, optimizer, 3)
         after = model.state_dict()
@@ -56,7 +56,7 @@ def test_frozen_means_and_factors_stay_unchanged():
 
 def test_factors_with_another_dtype_than_their_momentum_are_not_deferred():
     model = make_model()
-    optimizer = tacit.SGD(model, LR, momentum=0.9)
+    optimizer = tacit.SGD(model, LR, deferred=True, momentum=0.9)
     train(model, optimizer, 3)
     model.float()
     optimizer.zero_grad()
@@ -68,7 +68,7 @@ def test_factors_with_another_dtype_than_their_momentum_are_not_deferred():
 def test_autocast_to_float16_is_not_deferred():
     torch.set_default_dtype(torch.float32)
     model = make_model()
-    optimizer = tacit.SGD(model, LR)
+    optimizer = tacit.SGD(model, LR, deferred=True)
     with torch.autocast("cpu", torch.float16):
         model(torch.ones(4, 5)).float().square().mean().backward()
     assert not optimizer.within_block
@@ -77,7 +77,7 @@ def test_autocast_to_float16_is_not_deferred():
 
 def test_compiled_and_transformed_models_are_not_deferred():
     model = make_model()
-    optimizer = tacit.SGD(model, LR)
+    optimizer = tacit.SGD(model, LR, deferred=True)
     x = torch.ones(4, 5)
     torch.compile(model, fullgraph=True, backend="eager")(x).square().mean().backward()
     assert all(factor.grad is not None for factor in model.factors.parameters())

@@ -127,7 +127,7 @@ def test_one_step_of_a_convolution_with_channels_last_matches_autograd(draws):
     net = net.to(memory_format=torch.channels_last)
     model = tacit.variational(net, {"0": tacit.LowRank(9)}, draws=draws)
     other = copy.deepcopy(model)
-    optimizer = tacit.SGD(model, LR)
+    optimizer = tacit.SGD(model, LR, deferred=True)
     x = torch.randn(4, 2, 6, 6).to(memory_format=torch.channels_last)
     model(x).square().mean().backward()
     weights = other.distributions["0"].weights(optimizer.last_noise["0"])

@@ -1,12 +1,14 @@
 """Predictive distributions: one frozen class per task, independent of the method."""
 
 from tacit.likelihood.predictive.base import Predictive
-from tacit.likelihood.predictive.binary import BinaryPredictive
+from tacit.likelihood.predictive.binary import BinaryPredictive, check_binary
 from tacit.likelihood.predictive.classification import (
     Averaging,
     ClassPredictive,
     average_log_probs,
+    check_averaging,
     check_labels,
+    check_names,
 )
 from tacit.likelihood.predictive.regression import RegressionPredictive
 
@@ -17,5 +19,8 @@ __all__ = [
     "Predictive",
     "RegressionPredictive",
     "average_log_probs",
+    "check_averaging",
+    "check_binary",
     "check_labels",
+    "check_names",
 ]

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from dataclasses import fields
+from itertools import product
 from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
 
 from tacit import metrics
+from tacit.metrics.arguments import Values
 from tacit.metrics.streaming import data_frame
 
 Self = TypeVar("Self", bound="Predictive")
 
 
 class Predictive(ABC):
-    """Predictive distributions of B examples, from M functions; a plain network is one."""
+    """Predictive distributions of B examples, from M functions; a plain network is one.
+
+    Subclasses are frozen dataclasses.
+    """
 
     columns: ClassVar[tuple[str, ...]]
     """Attributes that `to_numpy` and `to_frame` export, each a tensor with B rows."""
@@ -31,18 +36,35 @@ class Predictive(ABC):
         """Return the predictions for some examples; an integer keeps the batch dimension."""
 
     @abstractmethod
-    def errors(self, targets: Tensor) -> dict[str, Tensor]:
-        """Return the scores of each example by name, each (B,)."""
+    def errors(self, targets: Values) -> dict[str, Tensor]:
+        """Return the scores of each example by name, each (B,).
 
-    def sums(self, targets: Tensor) -> dict[str, Tensor]:
+        Args:
+            targets: Targets of the B examples, in a tensor, an array or a list.
+        """
+
+    def sums(self, targets: Values) -> dict[str, Tensor]:
         """Return further statistics that the metrics need, summed over the examples."""
         return {}
 
-    def scores(self, targets: Tensor) -> metrics.Metrics:
+    def scores(self, targets: Values) -> metrics.Metrics:
         """Return the metrics of the predictions: `nll` and the task's other metrics."""
         collected = metrics.Streaming()
         collected.update(self.errors(targets), self.sums(targets))
         return collected.compute()
+
+    def to(self: Self, *args: Any, **kwargs: Any) -> Self:
+        """Return a copy with its tensors on another device or in another dtype.
+
+        Lightning's `move_data_to_device` and similar functions call it.
+
+        Args:
+            *args: Arguments of `torch.Tensor.to`: a device, a dtype, or both.
+            **kwargs: Keyword arguments of `torch.Tensor.to`.
+        """
+        given = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        moved = {n: v.to(*args, **kwargs) for n, v in given.items() if isinstance(v, Tensor)}
+        return type(self)(**{**given, **moved})
 
     def to_numpy(self) -> dict[str, Any]:
         """Return the attributes in `columns` as arrays with B rows, by name."""
@@ -57,10 +79,13 @@ class Predictive(ABC):
         Raises:
             ModuleNotFoundError: If pandas is not installed.
         """
-        return data_frame(_split(self.to_numpy(), self._labels()))
+        columns: dict[str, Any] = {}
+        for name, array in self.to_numpy().items():
+            columns.update(_split(name, array, self._labels(name)))
+        return data_frame(columns)
 
-    def _labels(self) -> list[str] | None:
-        """Return names for the entries of the last dimension, or None to number them."""
+    def _labels(self, column: str) -> list[str] | None:
+        """Return names for the entries of a column's last dimension, or None to number them."""
         return None
 
 
@@ -79,13 +104,18 @@ def rows(index: Any, size: int) -> Any:
     return slice(number, number + 1 or None)
 
 
-def _split(arrays: Mapping[str, Any], labels: list[str] | None) -> dict[str, Any]:
-    found = {}
-    for name, array in arrays.items():
-        flat = array.reshape(len(array), -1)
-        if array.ndim == 1 or flat.shape[1] == 1:
-            found[name] = flat[:, 0]
-            continue
-        parts = labels or [str(i) for i in range(flat.shape[1])]
-        found.update({f"{name}_{part}": flat[:, i] for i, part in enumerate(parts)})
-    return found
+def _split(name: str, array: Any, labels: list[str] | None) -> dict[str, Any]:
+    """Return an array with B rows as columns by name: `probs_cat`, or `probs_0_cat` for (B, D, C).
+
+    Args:
+        name: Name of the array.
+        array: (B, ...).
+        labels: Names of the entries of the last dimension, or None to number them.
+    """
+    flat = array.reshape(len(array), -1)
+    if array.ndim == 1 or flat.shape[1] == 1:
+        return {name: flat[:, 0]}
+    parts = [[str(i) for i in range(size)] for size in array.shape[1:]]
+    if labels is not None:
+        parts[-1] = labels
+    return {"_".join((name, *part)): flat[:, i] for i, part in enumerate(product(*parts))}

@@ -4,13 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, get_args
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from tacit.likelihood.predictive.base import Predictive, rows
-from tacit.likelihood.predictive.classification import Averaging, ClassPredictive
+from tacit.likelihood.predictive.classification import (
+    Averaging,
+    ClassPredictive,
+    check_averaging,
+)
+from tacit.metrics.arguments import Values, as_tensor
+from tacit.metrics.classification import frequency_gaps
+
+
+def check_binary(targets: Tensor) -> None:
+    """Raise an error unless targets are numbers from 0 to 1."""
+    if targets.numel():
+        low, high = targets.min().item(), targets.max().item()
+        if not (low >= 0 and high <= 1):  # NaN included
+            wrong = high if low >= 0 else low
+            raise ValueError(
+                f"Bernoulli: target {wrong} is out of range: expected 0 or 1, or a probability "
+                "between them."
+            )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -35,9 +53,7 @@ class BinaryPredictive(Predictive):
                 "BinaryPredictive: expected logits of shape (samples, batch, ...), received "
                 f"{tuple(self.logits.shape)}."
             )
-        if self.averaging not in get_args(Averaging):
-            expected = ", ".join(get_args(Averaging))
-            raise ValueError(f"averaging: expected {expected}; received {self.averaging!r}.")
+        check_averaging(self.averaging)
 
     def __len__(self) -> int:
         return self.logits.shape[1]
@@ -54,18 +70,36 @@ class BinaryPredictive(Predictive):
         logits = torch.stack([torch.zeros_like(self.logits), self.logits], -1)
         return ClassPredictive(logits, self.averaging)
 
-    def errors(self, targets: Tensor) -> dict[str, Tensor]:
-        """Return NLL, correctness, confidence and Brier score of each target, 0 or 1."""
-        return self._two_classes.errors(self._answers(targets))
+    def errors(self, targets: Values) -> dict[str, Tensor]:
+        """Return NLL, correctness, confidence and Brier score of each target.
 
-    def sums(self, targets: Tensor) -> dict[str, Tensor]:
-        return self._two_classes.sums(self._answers(targets))
+        For a soft target t each is the expectation over y = 1 with probability t: the NLL is the
+        cross-entropy.
+        """
+        t = as_tensor("targets", targets)
+        check_binary(t)
+        if _hard(t):
+            return self._two_classes.errors(t.long())
+        negative, positive = (
+            self._two_classes.errors(torch.full_like(t, label, dtype=torch.long))
+            for label in (0, 1)
+        )
+        t = t.flatten().cpu().double()
+        # Where t is 0 or 1 the other outcome doesn't count, even if its NLL is infinite.
+        return {
+            name: torch.where(t > 0, t * positive[name], 0.0)
+            + torch.where(t < 1, (1 - t) * negative[name], 0.0)
+            for name in negative
+        }
 
-    @staticmethod
-    def _answers(targets: Tensor) -> Tensor:
-        if not ((targets == 0) | (targets == 1)).all():
-            raise ValueError("Bernoulli: expected targets 0 and 1.")
-        return targets.long()
+    def sums(self, targets: Values) -> dict[str, Tensor]:
+        t = as_tensor("targets", targets)
+        check_binary(t)
+        if _hard(t):
+            return self._two_classes.sums(t.long())
+        log_probs, _ = self._two_classes.flattened(torch.zeros_like(t, dtype=torch.long))
+        t = t.flatten().cpu().double()
+        return {"classwise_gaps": frequency_gaps(log_probs.exp(), torch.stack([1 - t, t], -1))}
 
     @cached_property
     def log_probs(self) -> Tensor:
@@ -101,3 +135,8 @@ class BinaryPredictive(Predictive):
     def mutual_information(self) -> Tensor:
         """Mutual information of target and function, (B, ...): epistemic, at least 0."""
         return self._two_classes.mutual_information
+
+
+def _hard(targets: Tensor) -> bool:
+    """Return whether all targets are 0 or 1."""
+    return bool(((targets == 0) | (targets == 1)).all())

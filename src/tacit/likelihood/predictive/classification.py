@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Literal, TypeAlias, get_args
@@ -13,6 +15,7 @@ from torch.nn import functional as F
 
 from tacit import metrics
 from tacit.likelihood.predictive.base import Predictive, rows
+from tacit.metrics.arguments import Values, as_tensor
 
 TOP = 5  # top-k accuracy is reported with more than this many classes
 
@@ -37,6 +40,27 @@ def check_labels(labels: Tensor, classes: int) -> None:
             )
 
 
+def check_averaging(averaging: Averaging) -> Averaging:
+    """Return the averaging if it is valid, else raise ValueError."""
+    if averaging not in get_args(Averaging):
+        expected = ", ".join(get_args(Averaging))
+        raise ValueError(f"averaging: expected {expected}; received {averaging!r}.")
+    return averaging
+
+
+def check_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return class names as a tuple of strings, or raise an error unless they are distinct."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise TypeError(f"class_names: expected a list of names, received {names!r}.")
+    found = tuple(map(str, names))
+    twice = [name for name, count in Counter(found).items() if count > 1]
+    if twice:
+        raise ValueError(
+            f"class_names: expected distinct names, received {', '.join(twice)} more than once."
+        )
+    return found
+
+
 def average_log_probs(logits: Tensor, averaging: Averaging = "log_probs") -> Tensor:
     """Return the log-probabilities of M functions combined.
 
@@ -52,11 +76,8 @@ def average_log_probs(logits: Tensor, averaging: Averaging = "log_probs") -> Ten
         return torch.logsumexp(F.log_softmax(logits, -1), 0) - math.log(len(logits))
     if averaging == "logits":
         return F.log_softmax(logits.mean(0), -1)
-    if averaging == "log_probs":
-        return F.log_softmax(F.log_softmax(logits, -1).mean(0), -1)
-    raise ValueError(
-        f"averaging: expected {', '.join(get_args(Averaging))}; received {averaging!r}."
-    )
+    check_averaging(averaging)
+    return F.log_softmax(F.log_softmax(logits, -1).mean(0), -1)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,7 +89,8 @@ class ClassPredictive(Predictive):
     (`mutual_information`, epistemic).
 
     Args:
-        logits: Logits of M functions, (M, B, C); M is 1 for a plain network.
+        logits: Logits of M functions, (M, B, C), or (M, B, ..., C) for several labels per example;
+            M is 1 for a plain network.
         averaging: How the functions are combined into `log_probs`.
         class_names: Names of the classes, if known.
 
@@ -93,11 +115,9 @@ class ClassPredictive(Predictive):
                 "ClassPredictive: expected logits of shape (samples, batch, classes), received "
                 f"{tuple(self.logits.shape)}."
             )
-        if self.averaging not in get_args(Averaging):
-            expected = ", ".join(get_args(Averaging))
-            raise ValueError(f"averaging: expected {expected}; received {self.averaging!r}.")
+        check_averaging(self.averaging)
         names = self.class_names
-        if names is not None and len(names) != self.logits.shape[-1]:
+        if names is not None and len(check_names(names)) != self.logits.shape[-1]:
             raise ValueError(
                 f"class_names: expected {self.logits.shape[-1]} names, received {len(names)}."
             )
@@ -161,9 +181,9 @@ class ClassPredictive(Predictive):
         mixture = _entropy(average_log_probs(self.logits, "probs"))
         return (mixture - self.expected_entropy).clamp_min(0)
 
-    def errors(self, targets: Tensor) -> dict[str, Tensor]:
+    def errors(self, targets: Values) -> dict[str, Tensor]:
         """Return NLL, correctness, confidence and Brier score for labels (B,) or (B, 1)."""
-        log_probs, labels = self._flat(targets)
+        log_probs, labels = self.flattened(targets)
         probs = log_probs.exp()
         found = {
             "nll": -log_probs.gather(-1, labels[:, None])[:, 0],
@@ -175,17 +195,19 @@ class ClassPredictive(Predictive):
             found[f"top{TOP}"] = metrics.among_first(log_probs, labels, TOP)
         return found
 
-    def sums(self, targets: Tensor) -> dict[str, Tensor]:
-        return {"classwise_gaps": metrics.classwise_gaps(*self._flat(targets))}
+    def sums(self, targets: Values) -> dict[str, Tensor]:
+        return {"classwise_gaps": metrics.classwise_gaps(*self.flattened(targets))}
 
-    def _flat(self, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def flattened(self, targets: Values) -> tuple[Tensor, Tensor]:
         """Return log-probabilities (N, C) in double precision and labels (N,), on the CPU."""
-        labels = targets.reshape(-1).cpu()
-        if len(labels) != self.log_probs[..., 0].numel():
+        targets, expected = as_tensor("targets", targets), self.log_probs.shape[:-1]
+        # (B,) and (B, 1) are interchangeable; a transposed shape is not.
+        if targets.shape not in (expected, (*expected, 1)) and (*targets.shape, 1) != expected:
             raise ValueError(
-                f"targets: expected {self.log_probs[..., 0].numel()} labels, received the shape "
-                f"{tuple(targets.shape)}."
+                f"targets: expected {expected.numel()} labels of shape {tuple(expected)}, received "
+                f"the shape {tuple(targets.shape)}."
             )
+        labels = targets.reshape(-1).cpu()
         log_probs = self.log_probs.reshape(len(labels), -1).cpu().double()
         check_labels(labels, log_probs.shape[-1])
         if log_probs.isnan().any():
@@ -193,8 +215,8 @@ class ClassPredictive(Predictive):
         # Renormalise: in half precision the probabilities do not quite sum to 1.
         return F.log_softmax(log_probs, -1), labels.long()
 
-    def _labels(self) -> list[str] | None:
-        return list(self.class_names) if self.class_names else None
+    def _labels(self, column: str) -> list[str] | None:
+        return list(self.class_names) if self.class_names and column == "probs" else None
 
 
 def _entropy(log_probs: Tensor) -> Tensor:

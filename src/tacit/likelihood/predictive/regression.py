@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from tacit import metrics
+from tacit.likelihood.predictive import mixture
 from tacit.likelihood.predictive.base import Predictive, rows
-
-STEPS = 60  # bisection steps, enough for the full precision of a double
+from tacit.metrics.arguments import Values, as_tensor, between_0_and_1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -35,6 +35,11 @@ class RegressionPredictive(Predictive):
             raise ValueError(
                 "RegressionPredictive: expected means and scales of the same shape (samples, "
                 f"batch, ...), received {tuple(self.means.shape)} and {tuple(self.scales.shape)}."
+            )
+        if not self.scales.is_meta and (self.scales < 0).any():
+            raise ValueError(
+                "RegressionPredictive: expected scales of at least 0, received "
+                f"{self.scales.min().item():.4g}."
             )
 
     def __len__(self) -> int:
@@ -67,69 +72,64 @@ class RegressionPredictive(Predictive):
         """Standard deviation of the mixture, (B, ...): epistemic and aleatoric combined."""
         return torch.hypot(self.epistemic_std, self.aleatoric_std)
 
-    def log_prob(self, targets: Tensor) -> Tensor:
-        """Return the log-density of the mixture at the targets, (B, ...)."""
-        z = (self._aligned(targets) - self.means) / self.scales
-        log_densities = -0.5 * z.square() - self.scales.log() - 0.5 * math.log(2 * math.pi)
+    def log_prob(self, targets: Values) -> Tensor:
+        """Return the log-density of the mixture at the targets, (B, ...).
+
+        The density of a function without noise is 0, except at its prediction, where a scale of 0
+        counts as the smallest positive number: finite, so that means over examples are not NaN.
+        """
+        targets = self._aligned(targets)
+        z, point = mixture.standardised(targets, self.means, self.scales)
+        constant = 0.5 * math.log(2 * math.pi)
+        log_densities = -0.5 * z.square() - self.scales.masked_fill(point, 1).log() - constant
+        largest = -math.log(torch.finfo(z.dtype).tiny) - constant
+        at_points = torch.where(targets == self.means, largest, -math.inf).to(z.dtype)
+        log_densities = torch.where(point, at_points, log_densities)
         return torch.logsumexp(log_densities, 0) - math.log(len(self.means))
 
-    def cdf(self, values: Tensor) -> Tensor:
+    def cdf(self, values: Values) -> Tensor:
         """Return the probability that the target is at most `values`, (B, ...)."""
-        values = self._aligned(values)
-        # Without noise a function's CDF is a step at its prediction.
-        z = (values - self.means) / self.scales.clamp_min(torch.finfo(self.means.dtype).tiny)
-        probability: Tensor = torch.special.ndtr(z).mean(0)
-        return probability
+        return mixture.cdf(self._aligned(values), self.means, self.scales)
 
     def quantile(self, q: float) -> Tensor:
-        """Return the q-quantile of the mixture, (B, ...).
+        """Return the q-quantile of the mixture, (B, ...), to floating-point precision.
 
-        Computed by bisection on the mixture's CDF, to floating-point precision.
+        It has no gradients.
         """
-        if not 0 < q < 1:
-            raise ValueError(f"quantile: expected a number between 0 and 1, received {q!r}.")
-        # The mixture's quantile lies between the extreme quantiles of its components.
-        own = self.means + self.scales * math.sqrt(2) * torch.erfinv(
-            torch.tensor(2 * q - 1, dtype=torch.float64)
-        ).to(self.means)
-        low, high = own.amin(0), own.amax(0)
-        precise = 4 * torch.finfo(low.dtype).eps * torch.maximum(low.abs(), high.abs())
-        for _ in range(STEPS):
-            if (high - low <= precise).all():  # immediately for a single function
-                break
-            middle = (low + high) / 2
-            below = self.cdf(middle) < q
-            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-        return (low + high) / 2
+        q = between_0_and_1("quantile", q)
+        found = mixture.quantile(q, self.means.flatten(1), self.scales.flatten(1))
+        return found.reshape(self.means.shape[1:])
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
         """Return the bounds of the central interval with this probability, each (B, ...)."""
-        if not 0 < level < 1:
-            raise ValueError(f"interval: expected a number between 0 and 1, received {level!r}.")
+        level = between_0_and_1("interval", level)
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
-    def coverage(self, targets: Tensor, level: float = 0.9) -> float:
+    def coverage(self, targets: Values, level: float = 0.9) -> float:
         """Return the fraction of targets inside their central interval."""
         low, high = self.interval(level)
         targets = self._aligned(targets)
         return ((low <= targets) & (targets <= high)).double().mean().item()
 
-    def crps(self, targets: Tensor) -> Tensor:
+    def crps(self, targets: Values) -> Tensor:
         """Return the continuous ranked probability score, (B, ...): smaller is better.
 
-        Closed form for a mixture of Gaussians: mean_i A(y - m_i, s_i^2) minus half of
-        mean_ij A(m_i - m_j, s_i^2 + s_j^2), where A(m, s^2) = E|X| for X ~ N(m, s^2)
-        (Grimit et al., 2006).
+        For a mixture of Gaussians it is mean_i E|y - X_i| minus half of mean_ij E|X_i - X_j|, where
+        X_i ~ N(m_i, s_i^2) (Grimit et al., 2006). The first term has a closed form. The second is
+        an integral or a sum over near pairs; see `mixture.half_mean_distance`.
         """
-        to_target = _expected_absolute(self._aligned(targets) - self.means, self.scales).mean(0)
-        between = torch.zeros_like(to_target)
-        for mean, scale in zip(self.means, self.scales, strict=True):
-            spread = torch.hypot(self.scales, scale)
-            between = between + _expected_absolute(self.means - mean, spread).mean(0)
-        return to_target - between / (2 * len(self.means))
+        difference = self._aligned(targets) - self.means
+        z, point = mixture.standardised(difference, torch.zeros_like(difference), self.scales)
+        density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
+        noisy = 2 * self.scales * density + difference * (2 * torch.special.ndtr(z) - 1)
+        to_target = torch.where(point, difference.abs(), noisy).mean(0)
+        between = mixture.half_mean_distance(self.means.flatten(1), self.scales.flatten(1))
+        return (to_target - between.reshape(to_target.shape)).clamp_min(0)  # rounding errors
 
-    def errors(self, targets: Tensor) -> dict[str, Tensor]:
+    def errors(self, targets: Values) -> dict[str, Tensor]:
         """Return NLL, squared error, CRPS, 90% coverage and interval score, each (B, ...)."""
+        if torch.finfo(self.means.dtype).bits < 32:
+            return self.to(torch.float32).errors(targets)
         targets = self._aligned(targets)
         low, high = self.interval(0.9)
         return {
@@ -140,24 +140,11 @@ class RegressionPredictive(Predictive):
             "interval_score_90": metrics.interval_score(low, high, targets, 0.9),
         }
 
-    def _aligned(self, targets: Tensor) -> Tensor:
+    def _aligned(self, targets: Values) -> Tensor:
         """Return targets reshaped to the predictions; (B,) and (B, 1) are interchangeable."""
-        expected = self.means.shape[1:]
-        if expected in (targets.shape[:-1], (*targets.shape, 1)) and 1 in (
-            targets.shape[-1], expected[-1],
-        ):  # fmt: skip
-            return targets.reshape(expected)
-        if targets.shape != self.means.shape[1:]:
+        expected, found = self.means.shape[1:], as_tensor("targets", targets).to(self.means)
+        if found.shape not in (expected, (*expected, 1)) and (*found.shape, 1) != expected:
             raise ValueError(
-                f"targets: expected the shape {tuple(self.means.shape[1:])}, received "
-                f"{tuple(targets.shape)}."
+                f"targets: expected the shape {tuple(expected)}, received {tuple(found.shape)}."
             )
-        return targets
-
-
-def _expected_absolute(mean: Tensor, std: Tensor) -> Tensor:
-    """Return E|X| for X ~ N(mean, std^2); |mean| where std is 0."""
-    z = mean / std.clamp_min(torch.finfo(mean.dtype).tiny)
-    density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
-    expected: Tensor = 2 * std * density + mean * (2 * torch.special.ndtr(z) - 1)
-    return expected
+        return found.reshape(expected)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import get_args
 
 from torch import nn
@@ -40,8 +40,12 @@ class Parametrization(ABC):
         self, fans: Mapping[str, Fans], roles: Mapping[str, Role], base: Mapping[str, Fans] = {}
     ) -> dict[str, ScaledParameter]:
         named = dict(roles)
+        if not isinstance(self.roles, Mapping):
+            raise TypeError(
+                f'roles: expected a dict such as {{"head": "output"}}, received {self.roles!r}.'
+            )
         for pattern, role in self.roles.items():
-            found = [name for name in fans if matches(pattern, name)]
+            found = matching(pattern, fans)
             if role not in get_args(Role):
                 expected = ", ".join(get_args(Role))
                 raise ValueError(f"roles[{pattern!r}]: expected {expected}; received {role!r}.")
@@ -54,6 +58,17 @@ class Parametrization(ABC):
         return {
             name: ScaledParameter(name, named[name], fans[name], base.get(name)) for name in fans
         }
+
+
+def matching(pattern: str, names: Collection[str]) -> list[str]:
+    """Return the parameters with this name or in the layer of this name; else those a glob matches.
+
+    Examples:
+        >>> matching("a[0]", ["a[0].weight", "a0.weight"]), matching("a*", ["a[0].weight"])
+        (['a[0].weight'], ['a[0].weight'])
+    """
+    exact = [name for name in names if pattern in (name, name.rpartition(".")[0])]
+    return exact or [name for name in names if matches(pattern, name)]
 
 
 def roles_by_position(fans: Mapping[str, Fans]) -> dict[str, Role]:

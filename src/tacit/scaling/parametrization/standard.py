@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from torch import nn
+
 from tacit.scaling.optimizers import optimizer_family
 from tacit.scaling.parametrization.base import Parametrization
 from tacit.scaling.parametrization.roles import Role, ScaledParameter
@@ -28,3 +30,23 @@ class Standard(Parametrization):
     def learning_rate(self, parameter: ScaledParameter, optimizer: str) -> float:
         optimizer_family(optimizer)
         return 1.0
+
+
+def given_or_standard(
+    caller: str, net: nn.Module, parametrization: Parametrization | None
+) -> Parametrization:
+    """Return the parametrization of a plain network, `Standard()` if none is given.
+
+    Raises:
+        TypeError: If one of the arguments is not what it should be; `caller` begins the message.
+    """
+    if not isinstance(net, nn.Module):
+        raise TypeError(f"{caller}: expected a network (an nn.Module), received {net!r}.")
+    if parametrization is None:
+        return Standard()
+    if not isinstance(parametrization, Parametrization):
+        raise TypeError(
+            f"{caller}: expected a parametrization, tacit.Standard(), MaximalUpdate() or "
+            f"NeuralTangent(), received {parametrization!r}."
+        )
+    return parametrization

@@ -1,4 +1,4 @@
-"""Comparison of methods: a grid of trainings, run locally or on a cluster, and a report."""
+"""Comparison of methods: a grid of training runs, run locally or on a cluster, and a report."""
 
 from tacit.studies.bench.comparison_page import make_report, write_report
 from tacit.studies.bench.execution import run_cells

@@ -40,7 +40,7 @@ def make_report(
             "two-sided paired t-test over common seeds, not corrected for multiple testing)."
         )
     if failed:
-        page.text(f"Failed trainings, missing below: {', '.join(failed)}.")
+        page.text(f"Failed training runs, missing below: {', '.join(failed)}.")
     for data, parametrization in dict.fromkeys((row.data, row.parametrization) for row in rows):
         own = [row for row in rows if (row.data, row.parametrization) == (data, parametrization)]
         cells = [

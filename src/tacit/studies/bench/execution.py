@@ -15,6 +15,7 @@ from tacit._support.provenance import provenance
 from tacit.studies.bench.grid import Cell, check_comparable
 from tacit.studies.bench.measurement import measure
 from tacit.studies.bench.results import failure_path_of, is_finished, path_of, read_finished
+from tacit.studies.folders import check_folder
 
 
 def run_cells(
@@ -44,7 +45,7 @@ def run_cells(
         The cells that failed.
 
     Raises:
-        ValueError: If the folder holds results with other settings.
+        ValueError: If the folder holds results with other settings, or can't be written to.
         ChildProcessError: If the operating system killed a process.
     """
     if isinstance(jobs, bool) or not isinstance(jobs, int) or (jobs < 1 and jobs != -1):
@@ -54,6 +55,7 @@ def run_cells(
     except ModuleNotFoundError:
         raise ValueError("tacit bench needs joblib: pip install 'tacit-torch[bench]'") from None
     out = Path(out)
+    check_folder("out", out)
     check_comparable([*cells, *(result["cell"] for result in read_finished(out))])
     missing = [cell for cell in cells if not is_finished(cell, out)]
     out.mkdir(parents=True, exist_ok=True)
@@ -90,7 +92,10 @@ def _attempt(
     cell: Cell, networks: str | None, made_by: dict[str, Any], here: str
 ) -> tuple[Cell, dict[str, Any] | None, str | None]:
     """Return a cell with its result or, if it failed, its traceback."""
-    if here not in sys.path:  # makes module:name from the user's folder importable
+    # Only cells of the user's own may import from the user's folder, whose files could have the
+    # names of installed packages.
+    own = ":" in cell.data or ":" in cell.method
+    if own and here not in sys.path:
         sys.path.insert(0, here)
     try:
         return cell, measure(cell, networks, made_by), None
@@ -102,7 +107,7 @@ def _attempt(
 def _connected(backend: str, address: str | None) -> Iterator[None]:
     """Connect to the cluster, if the backend is one."""
     if backend == "threading":
-        raise ValueError("backend: trainings in threads would share their random numbers.")
+        raise ValueError("backend: training runs in threads would share their random numbers.")
     if backend == "dask":
         from distributed import Client
 
@@ -110,7 +115,7 @@ def _connected(backend: str, address: str | None) -> Iterator[None]:
         with Client(**settings) as client:  # type: ignore[no-untyped-call]
             if any(threads > 1 for threads in client.nthreads().values()):
                 raise ValueError(
-                    "backend: trainings in threads would share their random numbers; start the "
+                    "backend: training runs in threads would share their random numbers; start the "
                     "workers with --nthreads 1."
                 )
             yield

@@ -12,7 +12,6 @@ from itertools import product
 from typing import Any, TypeVar
 
 from tacit._support import checks
-from tacit._support.user_code import load
 from tacit.methods import (
     SWAG,
     DeepEnsemble,
@@ -28,6 +27,7 @@ from tacit.methods import (
 from tacit.scaling.parametrization import MaximalUpdate, Parametrization
 from tacit.scaling.parametrization import Standard as StandardParametrization
 from tacit.studies.bench.problems import PROBLEMS, Problem
+from tacit.studies.user_objects import load_object
 from tacit.weights import first_and_last
 
 METHODS: dict[str, Method] = {
@@ -54,7 +54,7 @@ PARAMETRIZATIONS: dict[str, type[Parametrization]] = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One training and its evaluation, with every setting that its results depend on.
+    """One training run and its evaluation, with every setting that its results depend on.
 
     Args:
         data: Name of a problem in `PROBLEMS`, or module:name of your own `Problem`.
@@ -205,7 +205,7 @@ def _named(option: str, name: str, known: Mapping[str, Named], kind: type[Named]
         raise ValueError(
             f"{option}: expected one of {', '.join(known)}, or module:name; received {name!r}."
         )
-    found = load(name, option)
+    found = load_object(name, option)
     if not isinstance(found, kind):
         hint = "; call it" if isinstance(found, type) else ""
         raise TypeError(f"{option}: expected a {kind.__name__}, {name} is {found!r:.80}{hint}.")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.studies.bench.grid import Cell, check_comparable, describe, method_of
+from tacit.studies.bench.summary import numbers_of
 
 PARTS = "cell", "test", "corrupted", "foreign", "averaging", "cost"
 FAILED = ".failed.txt"  # suffix of the file that holds the traceback of a failed cell
@@ -54,10 +55,15 @@ def read_result(path: Path) -> dict[str, Any]:
                 raise ValueError(f"expected {name!r} to hold an object")
             if name == "cell":
                 result[name] = Cell.read(result[name])
+        if not isinstance(result["method"], str):
+            raise ValueError("expected 'method' to hold a text")
+        for name, number in numbers_of(result).items():
+            if isinstance(number, bool) or not isinstance(number, int | float):
+                raise ValueError(f"expected a number for {name}, received {number!r}")
         return result
     except KeyError as error:
         raise ValueError(f"{path} is not a result of tacit bench: {error} is missing.") from error
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         reason = str(error).removesuffix(".")
         raise ValueError(f"{path} is not a result of tacit bench: {reason}.") from error
 

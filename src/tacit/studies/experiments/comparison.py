@@ -1,4 +1,4 @@
-"""The comparison of methods: a grid of trainings that several experiments share."""
+"""The comparison of methods: a grid of training runs that several experiments share."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def compute(
         test_size: Number of test images; None for all.
         corrupted_size: Number of test images per corruption; None for all.
         samples: Sampled functions per prediction.
-        jobs: Number of parallel trainings; -1 for one per core.
+        jobs: Number of parallel training runs; -1 for one per core.
         folder: Folder of the experiment.
 
     Returns:
@@ -127,15 +127,15 @@ def compare(
     jobs: int,
     **settings: Any,
 ) -> list[dict[str, Any]]:
-    """Run the trainings without a result in a folder; return the numbers of all.
+    """Run the training runs without a result in a folder; return the numbers of all.
 
     Args:
-        folder: Folder of the results of single trainings, as `tacit bench` writes them.
+        folder: Folder of the results of single training runs, as `tacit bench` writes them.
         data: Names of problems.
         methods: Names of methods.
         parametrizations: "sp", "mup" or both.
         seeds: Number of seeds.
-        jobs: Number of parallel trainings; -1 for one per core.
+        jobs: Number of parallel training runs; -1 for one per core.
         **settings: Further fields of `tacit.studies.bench.Cell`.
 
     Returns:
@@ -143,7 +143,7 @@ def compare(
         in `tacit.studies.bench.Row`.
 
     Raises:
-        RuntimeError: If trainings failed.
+        RuntimeError: If training runs failed.
     """
     cells = make_grid(data, methods, parametrizations, seeds, **settings)
     left = len(cells)

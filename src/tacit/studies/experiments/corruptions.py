@@ -98,7 +98,7 @@ EXPERIMENT = Experiment(
     title="The claim `corruptions`: predictions on corrupted images.",
     about="""
     The paper's fifth figure: error, NLL and ECE on the test images under 15 corruptions at the
-    highest severity, for all methods in both parametrizations. The trainings are those of
+    highest severity, for all methods in both parametrizations. The training runs are those of
     `in_distribution`. GVI is compared in `gvi_comparison`; here it counts neither as a competitor
     nor as IBVI.
     """,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tacit.calling import variational
+from tacit.calling import Variational, variational
 from tacit.methods.mean_field_vi import unit_prior
 from tacit.models import LeNet5, ResNet34
 from tacit.studies.experiments.experiment import Experiment
@@ -103,7 +103,8 @@ def loss_of(model: nn.Module, x: Tensor, y: Tensor) -> Callable[[], Tensor]:
 
 def step_of(model: nn.Module, loss: Callable[[], Tensor]) -> Callable[[], None]:
     """Return a training step: SGD with momentum."""
-    optimizer = make_optimizer(model, 1e-4, momentum=0.9)
+    draws = model.draws if isinstance(model, Variational) else 1
+    optimizer = make_optimizer(model, 1e-4, momentum=0.9, deferred_draws=draws)  # as `fit` does
 
     def step() -> None:
         value = loss()

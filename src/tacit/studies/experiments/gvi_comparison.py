@@ -119,7 +119,7 @@ EXPERIMENT = Experiment(
     The supplement's comparison with generalized variational inference: the same random weights
     (first and last layer, one draw) trained on the expected loss alone, and with strength / N times
     the squared 2-Wasserstein distance to the prior, for several strengths. LeNet-5 on 10,000 images
-    of Fashion-MNIST, 20 epochs, without temperature scaling. The trainings are saved in the
+    of Fashion-MNIST, 20 epochs, without temperature scaling. The training runs are saved in the
     subfolder `cells` of the results; an interrupted run resumes.
     """,
     claims=("wide-gvi",),

@@ -94,7 +94,7 @@ def compute(
     parts = images(data, train_size, test_size)
     rows = []
     choices = list(product(TITLES, widths, powers, range(seeds)))
-    for name, width, power, seed in track(choices, "trainings", transient=True):
+    for name, width, power, seed in track(choices, "training runs", transient=True):
         torch.manual_seed(seed)
         model = make_model(width, name, parts[0][0].shape[1], rank)
         settings = {"parametrization": name, "width": width, "lr": 2.0**power, "seed": seed}

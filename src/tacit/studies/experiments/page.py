@@ -8,7 +8,7 @@ from pathlib import Path
 from tacit.studies.experiments.claims import CLAIMS
 from tacit.studies.experiments.experiment import Experiment
 from tacit.studies.experiments.registry import EXPERIMENTS
-from tacit.studies.experiments.reproduction import is_saved, read_saved
+from tacit.studies.experiments.reproduction import is_saved, judge, read_saved
 from tacit.studies.report import Page
 
 
@@ -19,7 +19,7 @@ def write_page(out: Path) -> Path:
         The path of index.html.
 
     Raises:
-        ValueError: If there are no results.
+        ValueError: If there are no results, or a file is not one of `reproduce`.
     """
     found = [experiment for name, experiment in EXPERIMENTS.items() if is_saved(out / name)]
     if not found:
@@ -51,7 +51,7 @@ def _rows(experiment: Experiment, folder: Path) -> list[list[str]]:
             experiment.name,
             saved["scale"],
         ]
-        for verdict in experiment.verdicts(saved["results"])
+        for verdict in judge(experiment, folder)
     ]
 
 
@@ -62,7 +62,7 @@ def _section(page: Page, experiment: Experiment, folder: Path) -> None:
         page.text(paragraph)
     for claim in experiment.claims:
         page.text(f"The paper's claim {claim}: {CLAIMS[claim]}")
-    for verdict in experiment.verdicts(saved["results"]):
+    for verdict in judge(experiment, folder):
         subject = f" ({verdict.subject})" if verdict.subject else ""
         page.text(f"{verdict.claim}{subject}: {verdict.state}.")
         page.text(f"Measured: {verdict.measured}.")
@@ -74,6 +74,6 @@ def _section(page: Page, experiment: Experiment, folder: Path) -> None:
     versions = ", ".join(f"{tool} {number}" for tool, number in saved["versions"].items())
     page.text(
         f"Code: src/tacit/studies/experiments/{name}.py. Numbers: {name}/results.json. Run with "
-        f"{versions}; commit {saved['commit']}.",
+        f"{versions}; commit {saved.get('commit')}.",
         soft=True,
     )

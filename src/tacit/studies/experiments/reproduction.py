@@ -11,8 +11,10 @@ from typing import Any
 from tacit._support import checks, files
 from tacit._support.provenance import provenance
 from tacit.studies.experiments.experiment import Experiment
+from tacit.studies.experiments.verdict import Verdict
 
 RESULTS = "results.json"
+PARTS = {"arguments": dict, "scale": str, "versions": dict, "results": dict}
 
 
 def reproduce(experiment: Experiment, scale: str, folder: Path) -> dict[str, Any]:
@@ -44,9 +46,40 @@ def redraw(experiment: Experiment, folder: Path) -> None:
 
 
 def read_saved(folder: Path) -> dict[str, Any]:
-    """Return the saved numbers of a folder, with their arguments and provenance."""
-    loaded: dict[str, Any] = json.loads((folder / RESULTS).read_text())
+    """Return the saved numbers of a folder, with their arguments and provenance.
+
+    Raises:
+        ValueError: If the file is not one of `reproduce`.
+    """
+    path = folder / RESULTS
+    try:
+        loaded: dict[str, Any] = json.loads(path.read_text())
+        for name, kind in PARTS.items():
+            if not isinstance(loaded[name], kind):
+                raise ValueError(f"{name!r} holds {loaded[name]!r:.40}")
+    except KeyError as error:
+        raise ValueError(
+            f"{path} is not a result of tacit reproduce: {error} is missing."
+        ) from None
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} is not a result of tacit reproduce: {error}.") from error
     return loaded
+
+
+def judge(experiment: Experiment, folder: Path) -> list[Verdict]:
+    """Return the verdicts on an experiment's claims from the numbers saved in its folder.
+
+    Raises:
+        ValueError: If numbers are missing.
+    """
+    saved = read_saved(folder)
+    try:
+        return experiment.verdicts(saved["results"])
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"{folder / RESULTS} is not a result of tacit reproduce {experiment.name}: "
+            f"{type(error).__name__} ({error})."
+        ) from error
 
 
 def is_saved(folder: Path) -> bool:

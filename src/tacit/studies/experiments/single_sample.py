@@ -57,7 +57,7 @@ def compute(
     checkpoints = sorted({round(steps * 2.0 ** (p - points)) for p in range(1, points + 1)} - {0})
     rows = []
     choices = list(product(MOMENTA, WAYS, rates, range(seeds)))
-    for optimizer, way, lr, seed in track(choices, "trainings", transient=True):
+    for optimizer, way, lr, seed in track(choices, "training runs", transient=True):
         torch.manual_seed(seed)
         net = MLP(parts[0][0][0].numel(), (128, 128), 10)
         model = variational(net, first_and_last)

@@ -21,10 +21,14 @@ def plot_comparison(
         panels: Panel title -> method -> mean and standard error, the same methods in all panels.
         path: File to write, if any.
         title: Title of the figure.
+
+    Raises:
+        TypeError: If the panels are not mappings.
+        ValueError: If there is no panel or no method, or if the methods differ between panels.
     """
     from matplotlib.figure import Figure
 
-    methods = list(next(iter(panels.values())))
+    methods = _columns("plot_comparison(panels)", panels, "a mapping of methods per panel title")
     figure = Figure(
         figsize=(1.6 + 2.4 * len(panels), 0.9 + 0.28 * len(methods)), layout="constrained"
     )
@@ -46,16 +50,22 @@ def plot_heat(
 ) -> Any:
     """Plot a table as a heat map: darker is larger, with a separate colour range per column.
 
-    Numbers that are not finite do not affect the range.
+    Numbers that are not finite do not affect the range. NaN and infinity are darkest, minus
+    infinity is lightest.
 
     Args:
         table: Method -> column -> number, the same columns for all methods.
         path: File to write, if any.
         title: Title of the figure.
+
+    Raises:
+        TypeError: If the rows are not mappings.
+        ValueError: If there is no method or no column, or if the columns differ between methods.
     """
     from matplotlib.figure import Figure
 
-    methods, columns = list(table), list(next(iter(table.values())))
+    columns = _columns("plot_heat(table)", table, "a mapping of columns per method")
+    methods = list(table)
     figure = Figure(
         figsize=(2 + 0.62 * len(columns), 1.4 + 0.3 * len(methods)), layout="constrained"
     )
@@ -82,13 +92,18 @@ def plot_cost(
     """Plot quality against cost, one point per method.
 
     Args:
-        panels: Quality measure -> method -> cost relative to a plain network, and quality.
+        panels: Quality measure -> method -> cost relative to a plain network, and quality; the same
+            methods in all panels.
         path: File to write, if any.
         title: Title of the figure.
+
+    Raises:
+        TypeError: If the panels are not mappings.
+        ValueError: If there is no panel or no method, or if the methods differ between panels.
     """
     from matplotlib.figure import Figure
 
-    methods = list(next(iter(panels.values())))
+    methods = _columns("plot_cost(panels)", panels, "a mapping of methods per panel title")
     figure = Figure(figsize=(1 + 4 * len(panels), 3.4), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, (name, points) in zip(axes, panels.items(), strict=True):
@@ -112,12 +127,42 @@ def colour(methods: Sequence[str], method: str) -> Any:
     return colormaps["tab20"](methods.index(method) % 20)
 
 
+def _columns(name: str, rows: Mapping[str, Mapping[str, Any]], expected: str) -> list[str]:
+    """Return the keys that all rows share.
+
+    Args:
+        name: Name of the function and its argument, for error messages.
+        rows: A mapping of mappings.
+        expected: What the rows should be, for error messages.
+    """
+    if not isinstance(rows, Mapping):
+        raise TypeError(f"{name}: expected {expected}, received {type(rows).__name__}.")
+    if not rows:
+        raise ValueError(f"{name}: expected {expected}, at least one; received none.")
+    for title, row in rows.items():
+        if not isinstance(row, Mapping):
+            received = f"{type(row).__name__} for {title!r}"
+            raise TypeError(f"{name}: expected {expected}, received {received}.")
+    first, columns = next(iter(rows.items()))
+    if not columns:
+        raise ValueError(f"{name}: expected {expected}; {first!r} is empty.")
+    for title, row in rows.items():
+        if different := sorted(map(str, row.keys() ^ columns.keys())):
+            raise ValueError(
+                f"{name}: expected the same keys in {first!r} and {title!r}; only one of them has "
+                f"{', '.join(different)}."
+            )
+    return list(columns)
+
+
 def _shade(table: Mapping[str, Mapping[str, float]], method: str, column: str) -> float:
     """Return the position of a number in the range of its column, from 0 to 1."""
+    number = table[method][column]
+    if not math.isfinite(number):
+        return 0.0 if number == -math.inf else 1.0
     numbers = [row[column] for row in table.values() if math.isfinite(row[column])]
-    low, high = min(numbers, default=0.0), max(numbers, default=0.0)
-    position = (table[method][column] - low) / (high - low) if high > low else 0.0
-    return position if math.isfinite(position) else 1.0
+    low, high = min(numbers), max(numbers)
+    return (number - low) / (high - low) if high > low else 0.0
 
 
 def _short(number: float) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 
 from tacit._support.figures import saved
 
+QUANTITIES = ("mean", "std", "start")  # of a row of a coordinate check
+
 
 def plot_coordinates(
     changes: Sequence[dict[str, Any]], path: str | Path | None = None, title: str = ""
@@ -24,9 +26,14 @@ def plot_coordinates(
             marks a diverged run; its point is omitted.
         path: File to write, if any.
         title: Title of the figure.
+
+    Raises:
+        TypeError: If a row is not a mapping.
+        ValueError: If there are no rows, or a row has no such field.
     """
     from matplotlib.figure import Figure
 
+    _check_rows("plot_coordinates(changes)", changes, ("layer", "width", "step", *QUANTITIES))
     layers = list(dict.fromkeys(row["layer"] for row in changes))
     steps, widths = (sorted({row[key] for row in changes}) for key in ("step", "width"))
     quantities = ["mean", "std"] if any(row["std"] for row in changes) else ["mean"]
@@ -64,10 +71,15 @@ def plot_learning_rates(
             transferred rate `lr`, as from `LearningRateTransfer.to_dict`. A loss of None marks a
             diverged run; its point is omitted.
         path: File to write, if any.
+
+    Raises:
+        TypeError: If the panels or their trials are not mappings.
+        ValueError: If there is no panel, or a panel has no trials or no rate.
     """
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
+    _check_panels(panels)
     figure = Figure(figsize=(4.5 * len(panels), 3.4), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     for axis, (title, found) in zip(axes, panels.items(), strict=True):
@@ -86,6 +98,32 @@ def plot_learning_rates(
     axes[0].set_ylabel("validation loss")
     axes[0].legend(fontsize="small")
     return saved(figure, path)
+
+
+def _check_panels(panels: Any) -> None:
+    name = "plot_learning_rates(panels)"
+    if not isinstance(panels, Mapping):
+        raise TypeError(
+            f"{name}: expected a mapping from panel titles to LearningRateTransfer.to_dict(), "
+            f"received {type(panels).__name__}."
+        )
+    _check_rows(name, list(panels.values()), ("trials", "lr"))
+    for found in panels.values():
+        _check_rows(f"{name}, trials", found["trials"], ("width", "lr", "loss"))
+
+
+def _check_rows(name: str, rows: Any, fields: Sequence[str]) -> None:
+    """Raise an error unless there are rows, and each is a mapping with the given fields."""
+    expected = f"{name}: expected at least one mapping with {', '.join(fields)}"
+    if not isinstance(rows, Sequence) or isinstance(rows, str):
+        raise TypeError(f"{expected}; received {type(rows).__name__}.")
+    if not rows:
+        raise ValueError(f"{expected}; received none.")
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise TypeError(f"{expected}; received {type(row).__name__}.")
+        if missing := [field for field in fields if field not in row]:
+            raise ValueError(f"{expected}; received one without {', '.join(missing)}.")
 
 
 def _line(axis: Any, rows: Sequence[dict[str, Any]], quantity: str, **style: Any) -> None:

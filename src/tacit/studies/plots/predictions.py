@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from tacit import metrics
+from tacit._support import checks
 from tacit._support.figures import saved
-from tacit.likelihood.predictive import ClassPredictive, RegressionPredictive
+from tacit.data.batches import as_tensor
+from tacit.likelihood.predictive import ClassPredictive, Predictive, RegressionPredictive
 
 
 def plot_reliability(
@@ -31,8 +33,13 @@ def plot_reliability(
         labels: True classes (B,).
         path: File to write, if any.
         bins: Number of confidence bins.
+
+    Raises:
+        TypeError: If these are not class predictions and integer labels.
+        ValueError: If there are none, or their numbers differ.
     """
-    predictions = _named(predictions, labels)
+    bins = checks.positive_integer("bins", bins)
+    predictions, labels = _checked("plot_reliability", predictions, labels)
     figure, axes = _panels(len(predictions))
     for axis, (name, prediction) in zip(axes, predictions.items(), strict=True):
         found = metrics.reliability(prediction.confidence, prediction.label == labels, bins)
@@ -58,8 +65,12 @@ def plot_confidence(
         predictions: Predictions by name of the method, or a single prediction.
         labels: True classes (B,).
         path: File to write, if any.
+
+    Raises:
+        TypeError: If these are not class predictions and integer labels.
+        ValueError: If there are none, or their numbers differ.
     """
-    predictions = _named(predictions, labels)
+    predictions, labels = _checked("plot_confidence", predictions, labels)
     figure, axes = _panels(len(predictions))
     for axis, (name, prediction) in zip(axes, predictions.items(), strict=True):
         correct = prediction.label == labels
@@ -88,8 +99,12 @@ def plot_rejection(
         predictions: Predictions by name of the method, or a single prediction.
         labels: True classes (B,).
         path: File to write, if any.
+
+    Raises:
+        TypeError: If these are not class predictions and integer labels.
+        ValueError: If there are none, or their numbers differ.
     """
-    predictions = _named(predictions, labels)
+    predictions, labels = _checked("plot_rejection", predictions, labels)
     figure, axes = _panels(1)
     for name, prediction in predictions.items():
         accuracy = metrics.selective_accuracy(prediction.confidence, prediction.label == labels)
@@ -97,7 +112,8 @@ def plot_rejection(
         shown = slice(max(1, len(accuracy) // 10), None)
         axes[0].plot(rejected[shown].tolist(), accuracy[shown].tolist(), label=name)
     axes[0].set(xlabel="rejected, % (least confident first)", ylabel="accuracy of the rest")
-    axes[0].legend(fontsize="small")
+    if any(predictions):  # a single prediction has no name
+        axes[0].legend(fontsize="small")
     return saved(figure, path)
 
 
@@ -109,7 +125,14 @@ def plot_entropy(
     Args:
         predictions: Predictions by name of the method, then by kind of input.
         path: File to write, if any.
+
+    Raises:
+        TypeError: If these are not class predictions by method and kind of input.
+        ValueError: If there are none.
     """
+    for name, by_input in _mapping("plot_entropy(predictions)", predictions).items():
+        for prediction in _mapping(f"plot_entropy({name})", by_input).values():
+            _check_kind("plot_entropy", prediction, ClassPredictive)
     figure, axes = _panels(len(predictions))
     for axis, (name, by_input) in zip(axes, predictions.items(), strict=True):
         for kind, prediction in by_input.items():
@@ -144,11 +167,22 @@ def plot_images(
         labels: True classes (B,).
         count: Number of images per row.
         path: File to write, if any.
+
+    Raises:
+        TypeError: If the prediction is not one of classes, or pictures or labels are no tensors.
+        ValueError: If there is not one picture and one label per prediction.
     """
     from matplotlib.figure import Figure
 
+    _, labels = _checked("plot_images", prediction, labels)
+    pictures = as_tensor("plot_images(pictures)", pictures)
+    if pictures.ndim not in (3, 4) or len(pictures) != len(prediction):
+        raise ValueError(
+            f"plot_images(pictures): expected {len(prediction)} images, (B, C, H, W) or (B, H, W), "
+            f"received shape {tuple(pictures.shape)}."
+        )
     figure = Figure(figsize=(9, 3), layout="constrained")
-    count = min(count, len(prediction))
+    count = min(checks.positive_integer("count", count), len(prediction))
     axes = figure.subplots(2, count, squeeze=False)
     order = prediction.entropy.argsort()
     for row, chosen, title in (
@@ -184,7 +218,21 @@ def plot_fan(
         x: Inputs of the data (N,).
         y: Targets of the data (N,).
         path: File to write, if any.
+
+    Raises:
+        TypeError: If the prediction is not one of a regression, or the others are no tensors.
+        ValueError: If a shape is another.
     """
+    _check_kind("plot_fan", prediction, RegressionPredictive)
+    grid, functions, x, y = (
+        as_tensor(f"plot_fan({name})", given)
+        for name, given in (("grid", grid), ("functions", functions), ("x", x), ("y", y))
+    )
+    _check_shape("plot_fan(grid)", grid, (grid.numel(),))
+    _check_shape("plot_fan: predictions", prediction.mean, (len(grid),))
+    _check_shape("plot_fan(functions)", functions, (len(functions), len(grid)))
+    _check_shape("plot_fan(x)", x, (x.numel(),))
+    _check_shape("plot_fan(y)", y, (x.numel(),))
     figure, axes = _panels(1)
     low, high = prediction.interval(0.9)
     inputs = grid.tolist()
@@ -197,22 +245,55 @@ def plot_fan(
     return saved(figure, path)
 
 
-def _named(
-    predictions: Mapping[str, ClassPredictive] | ClassPredictive, labels: Tensor
-) -> Mapping[str, ClassPredictive]:
-    """Return predictions by name.
+def _checked(
+    name: str, predictions: Mapping[str, ClassPredictive] | ClassPredictive, labels: Tensor
+) -> tuple[Mapping[str, ClassPredictive], Tensor]:
+    """Return predictions by name of the method, and the labels as a tensor.
 
     Raises:
-        ValueError: If one is not a prediction of classes, or not of as many examples as labels.
+        TypeError: If these are not class predictions and integer labels.
+        ValueError: If there are none, or their numbers differ.
     """
-    named = {"": predictions} if isinstance(predictions, ClassPredictive) else predictions
-    for name, prediction in named.items():
-        if not isinstance(prediction, ClassPredictive) or len(prediction) != len(labels):
-            raise ValueError(
-                f"plot: expected class predictions for {len(labels)} examples"
-                f"{f' from {name}' if name else ''}, received {prediction!r}."
-            )
-    return named
+    named = {"": predictions} if isinstance(predictions, Predictive) else predictions
+    labels = as_tensor(f"{name}(labels)", labels)
+    if labels.is_floating_point() or labels.ndim != 1:
+        raise TypeError(
+            f"{name}(labels): expected integer classes (B,), received {labels.dtype} of shape "
+            f"{tuple(labels.shape)}."
+        )
+    for method, prediction in _mapping(f"{name}(predictions)", named).items():
+        _check_kind(name, prediction, ClassPredictive, f" from {method}" if method else "")
+        _check_shape(
+            f"{name}: predictions{f' from {method}' if method else ''}",
+            prediction.label,
+            (len(labels),),
+        )
+    return named, labels
+
+
+def _mapping(name: str, given: Any) -> Mapping[str, Any]:
+    """Return predictions by name, or raise an error unless there are some."""
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"{name}: expected predictions from tacit.predict by name, received "
+            f"{type(given).__name__}."
+        )
+    if not given:
+        raise ValueError(f"{name}: expected at least one prediction, received none.")
+    return given
+
+
+def _check_kind(name: str, given: Any, kind: type[Predictive], source: str = "") -> None:
+    if not isinstance(given, kind):
+        words = "class predictions" if kind is ClassPredictive else "predictions of a regression"
+        raise TypeError(
+            f"{name}: expected {words} from tacit.predict{source}, received {type(given).__name__}."
+        )
+
+
+def _check_shape(name: str, given: Tensor, shape: tuple[int, ...]) -> None:
+    if tuple(given.shape) != shape:
+        raise ValueError(f"{name}: expected shape {shape}, received {tuple(given.shape)}.")
 
 
 def _panels(count: int) -> tuple[Any, Any]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import base64
 import html
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
+from urllib.parse import quote
 
 STYLE = """
 :root { color-scheme: light dark; --text: #1d1d22; --soft: #666; --page: #fff; --line: #ddd; }
@@ -34,6 +36,9 @@ pre { overflow-x: auto; padding: .8rem; border: 1px solid var(--line); border-ra
 
 class Page:
     """Collects the parts of a page in order and writes them as HTML or Markdown.
+
+    All text is shown as given: HTML and Markdown syntax in it has no effect, except that text
+    between backticks is code in Markdown.
 
     Args:
         title: Title of the page.
@@ -102,7 +107,7 @@ class Page:
         return path
 
     def _markdown(self, path: Path) -> str:
-        blocks = [f"# {self.title}"]
+        blocks = [f"# {_escaped(self.title)}"]
         pictures = 0
         for part in self._parts:
             if isinstance(part, _Figure):
@@ -111,10 +116,35 @@ class Page:
                     pictures += 1
                     name = f"{path.stem}-{pictures}.png"
                     path.with_name(name).write_bytes(part.png)
-                blocks.append(f"![{part.caption}]({name})")
+                blocks.append(f"![{_escaped(part.caption)}]({quote(name)})")
             else:
                 blocks.append(part.markdown())
         return "\n\n".join(blocks) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """Return text as one line of Markdown without markup other than code between backticks.
+
+    Entities for what Python-Markdown does not unescape after a backslash. Underscores within words
+    are literal in every dialect in use.
+    """
+    line = html.escape(" ".join(text.split()), quote=False).replace("~", "&#126;")
+    line = re.sub(r"`{3,}", _entities, line)  # would start a block of code
+    return re.sub(r"[\\*\[\]]|(?<!\w)_|_(?!\w)", r"\\\g<0>", line)
+
+
+def _paragraph(text: str) -> str:
+    """Return text as a paragraph of Markdown: its start is no heading, list or rule."""
+    return re.sub(r"^(#|[+-](?=[\s-]|$)|\d+(?=[.)]\s))", _entities, _escaped(text))
+
+
+def _cell(text: str) -> str:
+    """Return text as a cell of a table in Markdown."""
+    return _escaped(text).replace("|", r"\|")
+
+
+def _entities(found: re.Match[str]) -> str:
+    return "".join(f"&#{ord(character)};" for character in found[0])
 
 
 @dataclass(frozen=True)
@@ -125,7 +155,7 @@ class _Heading:
         return f"<h2>{html.escape(self.text)}</h2>"
 
     def markdown(self) -> str:
-        return f"## {self.text}"
+        return f"## {_escaped(self.text)}"
 
 
 @dataclass(frozen=True)
@@ -138,7 +168,7 @@ class _Text:
         return f"<p{kind}>{html.escape(self.text)}</p>"
 
     def markdown(self) -> str:
-        return self.text
+        return _paragraph(self.text)
 
 
 @dataclass(frozen=True)
@@ -149,7 +179,9 @@ class _Code:
         return f"<pre><code>{html.escape(self.text)}</code></pre>"
 
     def markdown(self) -> str:
-        return f"```\n{self.text}\n```"
+        longest = max((len(run) for run in re.findall("`+", self.text)), default=0)
+        fence = "`" * max(3, longest + 1)
+        return f"{fence}\n{self.text}\n{fence}"
 
 
 @dataclass(frozen=True)
@@ -167,8 +199,8 @@ class _Table:
 
     def markdown(self) -> str:
         rule = ["---", *("---:" for _ in self.header[1:])]
-        lines = [self.header, rule, *self.rows]
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        header, *rows = ([_cell(text) for text in row] for row in (self.header, *self.rows))
+        return "\n".join(f"| {' | '.join(line)} |" for line in (header, rule, *rows))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from torch import nn
 
 from tacit.calling import Variational
 from tacit.scaling import Parametrization, optimizer_kind, param_groups
+from tacit.training.optim.eligibility import has_wide_layers
 from tacit.training.optim.sgd import SGD
 
 
@@ -19,6 +20,7 @@ def make_optimizer(
     *,
     parametrization: Parametrization | None = None,
     weight_decay: float = 0.0,
+    deferred_draws: int | None = None,
     **settings: Any,
 ) -> torch.optim.Optimizer:
     """Return one of torch's optimizers over the parameter groups of a network.
@@ -31,6 +33,9 @@ def make_optimizer(
         optimizer: Name of the optimizer.
         parametrization: Parametrization of a plain network; a variational model has its own.
         weight_decay: Weight decay of the network's parameters.
+        deferred_draws: Draws of the weights per step in a loop that changes parameters by the
+            optimizer only: SGD then defers updates of wide low-rank layers where that is faster.
+            None for no deferral.
         **settings: Further arguments of the optimizer, for instance `momentum`.
 
     Raises:
@@ -38,7 +43,10 @@ def make_optimizer(
     """
     kind = optimizer_kind(optimizer)
     if isinstance(net, Variational) and optimizer.lower() == "sgd":
-        return SGD(net, lr, weight_decay=weight_decay, **settings)
+        deferred = deferred_draws is not None and has_wide_layers(
+            net.distributions.values(), deferred_draws
+        )
+        return SGD(net, lr, weight_decay=weight_decay, deferred=deferred, **settings)
     groups = param_groups(
         net, lr, optimizer, parametrization=parametrization, weight_decay=weight_decay
     )

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-import warnings
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
-from torch import Tensor
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch import Tensor, nn
 
-from tacit._support.private_torch import version
-from tacit.training.optim.eligibility import eligible_layers, ordinary_call, parameter_ids
+from tacit._support.private_torch import without_torch_function
+from tacit.training.optim.eligibility import eligible_layers, ordinary_call
 from tacit.training.optim.momentum import RowMomentum
 from tacit.training.optim.noise_basis import NoiseBasis, block_draws
 from tacit.training.optim.rotated_factors import MOMENTUM, NoiseBlock, RotatedFactor
@@ -41,16 +39,11 @@ class DeferredFactors:
     def __init__(self, optimizer: torch.optim.SGD) -> None:
         self.steps = 0  # deferred since the factors were last settled
         self._optimizer = weakref.ref(optimizer)
-        self._stopped = False  # torch or another optimizer updates the factors from now on
         self._block: NoiseBlock | None = None
         # Settled factors of earlier blocks whose gradients are not in `parameter.grad` yet.
         self._earlier_factors: list[RotatedFactor] = []
         # Passes since the last step: seed and number of draws -> block and index of first draw.
         self._passes: dict[tuple[int, int], tuple[NoiseBlock, int]] = {}
-        # Means -> identity and version of their gradients, None if nothing has been accumulated.
-        self._mean_gradients: dict[Tensor, tuple[int, int] | None] = {}
-        self._hooks: list[Any] = []
-        _watch_other_optimizers(self)
 
     @property
     def active(self) -> bool:
@@ -79,7 +72,7 @@ class DeferredFactors:
         found = {}
         for label, factors in block.layers.items():
             factor = next(iter(factors.values()))
-            found[label] = factor.noise_basis.noise(first, count, factor.parameter.detach())
+            found[label] = factor.noise_basis.noise(first, count, factor.values)
         return found
 
     def draw(
@@ -92,8 +85,9 @@ class DeferredFactors:
             shape: () for one draw, (M,) for several.
         """
         count = math.prod(shape)
-        optimizer = None if self._stopped else self._optimizer()
-        eligible = {} if optimizer is None else eligible_layers(distributions, count, optimizer)
+        optimizer = self._optimizer()
+        with without_torch_function():
+            eligible = {} if optimizer is None else eligible_layers(distributions, count, optimizer)
         if not eligible or not ordinary_call(_device(eligible)):
             self.settle()
             return {}
@@ -109,55 +103,13 @@ class DeferredFactors:
     def begin_step(self) -> None:
         """Check the gradients before torch updates any group, since torch may change them."""
         self._passes.clear()
-        self._check_gradients()
         self.settle_if_mixed()
         self.steps += any(factor.weight_gradients for factor in self._factors())
 
     def step(self, group: Mapping[str, Any]) -> None:
         """Take a step of SGD with the factors of a parameter group."""
         if self._block is not None:
-            own = set(map(id, dict.__getitem__(cast(dict[str, Any], group), "params")))
-            self._block.step(group, own)
-
-    def _check_gradients(self) -> None:
-        """Stop deferral if gradients were changed through references kept from earlier.
-
-        Such a change reached the gradients of the means, but not those of the factors, which had
-        not been formed.
-        """
-        noted = {mean: seen for mean, seen in self._mean_gradients.items() if seen is not None}
-        self._mean_gradients = dict.fromkeys(self._mean_gradients)
-        if not noted or not any(factor.weight_gradients for factor in self._factors()):
-            return
-        if all(mean.grad is None for mean in noted):
-            self.forget_gradients()
-        elif any(m.grad is not None and _identity(m.grad) != seen for m, seen in noted.items()):
-            self.settle()
-            self._stopped = True
-            warnings.warn(
-                "tacit.SGD: gradients were changed through references kept from earlier, which "
-                "lack the gradients of the factors. Clip with optimizer.clip_grad_norm, or call "
-                "model.parameters() again each time. From now on this is torch.optim.SGD.",
-                stacklevel=7,
-            )
-
-    def _watch_gradient(self, mean: Tensor) -> None:
-        """Note the identity of a mean's gradient after each accumulation."""
-        if mean not in self._mean_gradients:
-            self._mean_gradients[mean] = None
-            mine = weakref.ref(self)
-
-            def note(mean: Tensor) -> None:
-                if (deferred := mine()) is not None and mean.grad is not None:
-                    deferred._mean_gradients[mean] = _identity(mean.grad)
-
-            self._hooks.append(mean.register_post_accumulate_grad_hook(note))
-
-    def end(self) -> None:
-        """Settle the factors, and remove all hooks."""
-        self.settle()
-        while self._hooks:
-            self._hooks.pop().remove()
+            self._block.step(group, set(map(id, group["params"])))
 
     def settle_if_mixed(self) -> None:
         """Settle if some gradients are not in the current basis: torch then adds them up."""
@@ -169,19 +121,15 @@ class DeferredFactors:
         return sum(factor.squared_norm() for factor in self._factors())
 
     def scale_gradients(self, by: float) -> None:
-        """Multiply the factors' gradients; those of the means have been multiplied already."""
+        """Multiply the factors' gradients."""
         for factor in self._factors():
             factor.scale_gradients(by)
-        for mean, seen in self._mean_gradients.items():
-            if seen is not None and mean.grad is not None:
-                self._mean_gradients[mean] = _identity(mean.grad)
 
     def forget_gradients(self) -> None:
         """Drop the factors' gradients."""
         for factor in (*self._earlier_factors, *self._factors()):
             factor.forget_gradients()
         self._earlier_factors = []
-        self._mean_gradients = dict.fromkeys(self._mean_gradients)
 
     def settle(self) -> None:
         """Apply all deferred updates, and form the factors' gradients."""
@@ -196,18 +144,9 @@ class DeferredFactors:
 
     @contextmanager
     def _outside_autograd(self) -> Iterator[None]:
-        device = (*self._earlier_factors, *self._factors())[0].parameter.device.type
+        device = (*self._earlier_factors, *self._factors())[0].values.device.type
         with torch.inference_mode(False), torch.no_grad(), own_precision(device):
             yield
-
-    def before_step_of(self, optimizer: torch.optim.Optimizer) -> None:
-        """Settle and stop deferral if another optimizer is about to update the factors."""
-        if optimizer is self._optimizer() or self._block is None:
-            return
-        theirs = parameter_ids(optimizer)
-        if any(id(factor.parameter) in theirs for factor in self._factors()):
-            self.settle()
-            self._stopped = True
 
     def _factors(self) -> list[RotatedFactor]:
         return [] if self._block is None else self._block.factors
@@ -244,15 +183,17 @@ class DeferredFactors:
         self.steps = 0
         layers, size = {}, 0
         for index, (label, distribution) in enumerate(eligible.items()):
-            for mean in distribution.mean.values():
-                self._watch_gradient(mean)
             rank = cast(LowRank, distribution.covariance).rank
             noise_basis = NoiseBasis(rank, torch.Generator().manual_seed(seed + index))
             row_momenta = _row_momenta(optimizer, distribution.factors, rank)
             previous = old.get(label, {})
             layers[label] = {
                 name: RotatedFactor(
-                    S, optimizer.state[S], row_momenta[name], noise_basis, previous.get(name)
+                    cast(nn.Parameter, S),
+                    optimizer.state[S],
+                    row_momenta[name],
+                    noise_basis,
+                    previous.get(name),
                 )
                 for name, S in distribution.factors.items()
             }
@@ -260,39 +201,12 @@ class DeferredFactors:
         return NoiseBlock(layers, size)
 
 
-_INSTANCES: weakref.WeakSet[DeferredFactors] = weakref.WeakSet()
-_HANDLES: list[Any] = []
-
-
-def _watch_other_optimizers(deferred: DeferredFactors) -> None:
-    """Settle factors before a step of another optimizer that updates them too.
-
-    Registers one hook for all optimizers; it is removed with the last instance.
-    """
-    if not _INSTANCES:
-        handle = register_optimizer_step_pre_hook(_before_step)
-        _HANDLES.append(handle)
-    _INSTANCES.add(deferred)
-    weakref.finalize(deferred, _stop_watching)
-
-
-def _stop_watching() -> None:
-    if not _INSTANCES:
-        while _HANDLES:
-            _HANDLES.pop().remove()
-
-
-def _before_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    for deferred in list(_INSTANCES):
-        deferred.before_step_of(optimizer)
-
-
 def _is_current(
     block: NoiseBlock, eligible: Mapping[str, Distribution], optimizer: torch.optim.SGD | None
 ) -> bool:
-    """Return whether a block has exactly these layers, with factors and states unchanged since."""
-    then = [(id(factor.parameter), factor.version) for factor in block.factors]
-    now = [(id(S), version(S)) for d in eligible.values() for S in d.factors.values()]
+    """Return whether a block has exactly these layers, with the same factors and states."""
+    then = [id(factor.parameter) for factor in block.factors]
+    now = [id(S) for d in eligible.values() for S in d.factors.values()]
     return then == now and all(
         optimizer is not None and optimizer.state.get(factor.parameter) is factor.state
         for factor in block.factors
@@ -315,10 +229,6 @@ def _row_momenta(
         key = groups[id(S)], has_momentum
         found[name] = shared.setdefault(key, RowMomentum(rank, has_momentum))
     return found
-
-
-def _identity(tensor: Tensor) -> tuple[int, int]:
-    return id(tensor), version(tensor)
 
 
 def _device(distributions: Mapping[str, Distribution]) -> str:

@@ -23,9 +23,9 @@ def parameter_ids(optimizer: torch.optim.Optimizer) -> set[int]:
     return {id(p) for group in map(dict, optimizer.param_groups) for p in group["params"]}
 
 
-def has_wide_layers(distributions: Iterable[Distribution]) -> bool:
+def has_wide_layers(distributions: Iterable[Distribution], draws: int) -> bool:
     """Return whether deferral pays off for some layer."""
-    return any(_is_faster(distribution, draws=1, size=WIDE) for distribution in distributions)
+    return any(_is_faster(distribution, draws, size=WIDE) for distribution in distributions)
 
 
 def eligible_layers(

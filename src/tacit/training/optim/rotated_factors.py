@@ -22,18 +22,18 @@ the rank, to 4 R operations per weight.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from tacit._support.private_torch import memory_users, version
+from tacit._support.private_torch import memory_users, without_torch_function
 from tacit.training.optim.momentum import RowMomentum, RowUpdate, combine
 from tacit.training.optim.noise_basis import NoiseBasis
+from tacit.training.optim.unsettled import UnsettledParameter
 
 MOMENTUM = "momentum_buffer"  # torch's name for it in the state of SGD
 
@@ -47,10 +47,10 @@ class RotatedFactor:
         accumulator: The node of the graph that accumulates the gradient of S.
         weight_gradients: Gradients of sampled weights: index of first draw -> (count, P).
         settled: Whether all updates have been applied to S.
-        version: Version of S when it was rotated.
+        values: S as a plain tensor.
 
     Args:
-        parameter: S. Keeps its initial value until the factor is settled.
+        parameter: S. Until it is settled it keeps its initial value and can't be used.
         state: The optimizer's state of S, with the momentum V.
         row_momentum: The closed form of deferred updates.
         noise_basis: The basis.
@@ -59,7 +59,7 @@ class RotatedFactor:
 
     def __init__(
         self,
-        parameter: Tensor,
+        parameter: nn.Parameter,
         state: dict[str, Any],
         row_momentum: RowMomentum,
         noise_basis: NoiseBasis,
@@ -70,7 +70,7 @@ class RotatedFactor:
         self.accumulator: Any = torch.autograd.graph.get_gradient_edge(parameter).node
         self.weight_gradients: dict[int, Tensor] = {}
         self.settled = False
-        self.version = version(parameter)
+        self.values = parameter.detach()
         self._basis = noise_basis.basis.to(parameter)
         # Buffers are reused: new memory has to be mapped, which takes longer than writing to it.
         self._matrix_buffers: list[Tensor] = []
@@ -81,10 +81,11 @@ class RotatedFactor:
             self._weight_buffer = previous._weight_buffer
             self._gradient_buffers = previous._gradient_buffers
             previous.release_buffers()
-        self._rows = self._rotate(parameter)
+        self._rows = self._rotate(self.values)
         self._momenta: Tensor | None = None
         if row_momentum.has_momentum:
             self._momenta = self._rotate(state[MOMENTUM])
+        parameter.__class__ = UnsettledParameter
 
     @property
     def nbytes(self) -> int:
@@ -104,7 +105,7 @@ class RotatedFactor:
         mean = mean.reshape(-1)
         if self.settled:
             noise = self.noise_basis.noise(first, count, mean)
-            return mean + noise @ _matrix(self.parameter)
+            return mean + noise @ _matrix(self.values)
         weights = self._take_weight_buffer(count)
         for draw, out in enumerate(weights, first):
             row, length = self.noise_basis.row(draw), self.noise_basis.length(draw)
@@ -185,6 +186,7 @@ class RotatedFactor:
         if self.settled:
             return
         self.settled = True
+        self.parameter.__class__ = nn.Parameter
         if self.row_momentum.stepped:
             self._rotate_back()
         self._matrix_buffers = [part for part in (self._rows, self._momenta) if part is not None]
@@ -195,7 +197,7 @@ class RotatedFactor:
         transitions = torch.from_numpy(self.row_momentum.transitions).to(self._basis)
         if self._momenta is not None:
             if self.state.get(MOMENTUM) is None:
-                self.state[MOMENTUM] = torch.empty_like(self.parameter)
+                self.state[MOMENTUM] = torch.empty_like(self.values)
             momentum = _matrix(self.state[MOMENTUM])
             torch.mm(basis * transitions[:, 1, 1], self._momenta, out=momentum)
             if transitions[:, 1, 0].any():
@@ -203,15 +205,7 @@ class RotatedFactor:
         for row, s in enumerate(self._rows):
             a, b = self.row_momentum.current(row)
             combine(s, a, (None if self._momenta is None else self._momenta[row], b))
-        if version(self.parameter) == self.version:
-            torch.mm(basis, self._rows, out=_matrix(self.parameter))
-        else:
-            warnings.warn(
-                "tacit.SGD: a factor was changed through a reference kept from earlier, while "
-                "updates were deferred. It keeps the changed value, and the deferred updates are "
-                "lost. Call model.settle() before changing a factor.",
-                stacklevel=2,
-            )
+        torch.mm(basis, self._rows, out=_matrix(self.values))
 
     def _gradients(self) -> Iterator[tuple[int, float, Tensor]]:
         """Yield the index of each row with a gradient, a scale, and the gradient up to that."""
@@ -236,8 +230,10 @@ class RotatedFactor:
 
     def _add_to_gradient(self, first: int, gradients: Tensor) -> None:
         noise = self.noise_basis.noise(first, len(gradients), gradients)
-        added, known = (noise.T @ gradients).view_as(self.parameter), self.parameter.grad
-        self.parameter.grad = added if known is None else known.add_(added)
+        added = (noise.T @ gradients).view_as(self.values)
+        with without_torch_function():  # the parameter may be in a later block
+            known = self.parameter.grad
+            self.parameter.grad = added if known is None else known.add_(added)
 
 
 @dataclass(eq=False)
@@ -281,12 +277,13 @@ class NoiseBlock:
         Factors differ if they have gradients of different draws.
         """
         draws: dict[RowMomentum, set[int]] = {}
-        return any(
-            factor.parameter.grad is not None
-            or draws.setdefault(factor.row_momentum, set(factor.weight_gradients))
-            != set(factor.weight_gradients)
-            for factor in self.factors
-        )
+        with without_torch_function():
+            return any(
+                factor.parameter.grad is not None
+                or draws.setdefault(factor.row_momentum, set(factor.weight_gradients))
+                != set(factor.weight_gradients)
+                for factor in self.factors
+            )
 
 
 def _matrix(factor: Tensor) -> Tensor:

@@ -40,7 +40,7 @@ class SampledWeights(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         factors, first = ctx.factors, ctx.first
         count = math.prod(ctx.sample)
-        with own_precision(factors[0].parameter.device.type):
+        with own_precision(factors[0].values.device.type):
             for factor, gradient in zip(factors, gradients, strict=True):
                 # `backward(inputs=...)` may exclude this factor.
                 if gradient is not None and _accumulates(factor.accumulator):

@@ -9,16 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tacit._support.private_torch import GroupwiseSGD, can_defer
+from tacit._support.private_torch import GroupwiseSGD, can_defer, without_torch_function
 from tacit.calling import Variational
 from tacit.training.optim.deferred import DeferredFactors
 from tacit.training.optim.eligibility import has_wide_layers
+from tacit.training.optim.unsettled import UnsettledParameter
 
 
 class SGD(GroupwiseSGD):
-    """`torch.optim.SGD` over a model's parameter groups, faster for wide low-rank layers.
+    """`torch.optim.SGD` over a model's parameter groups; with `deferred=True` faster if wide.
 
-    The iterates are those of torch's SGD with the same draws, up to rounding. For a wide layer with
+    By default this is torch's SGD, on a CPU the fused one unless `fused` or `foreach` is given.
+
+    With `deferred=True`, as in `tacit.fit`, the iterates are those of torch's SGD with the same
+    draws, up to rounding, at a cost that hardly depends on the rank. For a wide layer with
     a low-rank covariance, torch's SGD reads and writes the factor, its gradient and its momentum
     about eight times per step. Here the noise vectors of consecutive draws are orthogonal: a set of
     directions takes turns, and each draw is standard normal. In the basis of these directions a
@@ -27,23 +31,23 @@ class SGD(GroupwiseSGD):
     momentum.
 
     Deferred updates are settled, that is applied, before any access to the factors or their
-    gradients by `model.factors`, `model.parameters()`, `state_dict()`, `optimizer.param_groups` and
-    so on, so checkpoints can be written after any step. Settling in every step is slower than
-    torch's SGD, so clip with `clip_grad_norm`. Settling starts a new basis, which changes the noise
-    drawn afterwards. Two kinds of access are not detected: references kept from earlier, and
-    `optimizer.state`. Call `model.parameters()` again, or call `model.settle()`. Setting gradients
-    to zero instead of None settles too.
+    gradients through the model, by `model.factors`, `model.parameters()`, `state_dict()` and so on.
+    So checkpoints can be written after any step. Settling in every step is slower than torch's SGD:
+    clip with `clip_grad_norm`, and drop gradients with `optimizer.zero_grad()`.
+    Settling starts a new basis, which changes the noise drawn afterwards. Any use of a factor that
+    was kept from earlier, in a list or by another optimizer, is an error until it is settled.
 
-    Where deferral is slower or impossible, this is torch's SGD: layers with few parameters, hooks,
-    other covariances, noise that is not Gaussian, ranks below twice the draws per step, compiled
-    models, several processes, float16. On a CPU it is torch's fused SGD unless `fused` or `foreach`
-    is given. Gradients of the factors come from `backward()`, not from `torch.autograd.grad`.
+    Where deferral is slower or impossible, the update is torch's: layers with few parameters,
+    hooks, other covariances, noise that is not Gaussian, ranks below twice the draws per step,
+    compiled models, several processes, float16. Gradients of the factors come from `backward()`,
+    not from `torch.autograd.grad`.
 
     Args:
         model: The model; its parametrization scales the learning rates.
         lr: Base learning rate, before the parametrization's scaling.
         momentum: Momentum.
         weight_decay: Weight decay of the means.
+        deferred: Whether to defer updates of wide low-rank factors.
         **settings: Further arguments of `torch.optim.SGD`, for instance dampening and nesterov.
 
     Examples:
@@ -61,6 +65,7 @@ class SGD(GroupwiseSGD):
         momentum: float = 0.0,
         *,
         weight_decay: float = 0.0,
+        deferred: bool = False,
         **settings: Any,
     ) -> None:
         if not isinstance(model, Variational):
@@ -72,10 +77,10 @@ class SGD(GroupwiseSGD):
         groups = model.param_groups(lr, "sgd", weight_decay=weight_decay)
         super().__init__(groups, lr=lr, momentum=momentum, **settings)
         deferrable = not settings.get("differentiable") and not settings.get("fused")
-        if deferrable and can_defer() and has_wide_layers(model.distributions.values()):
+        wide = deferred and has_wide_layers(model.distributions.values(), draws=1)
+        if wide and deferrable and can_defer():
             self._deferred = DeferredFactors(self)
-            model.defer_to(self._deferred)
-            self._wrap_groups()
+        model.defer_to(self._deferred)
 
     def clip_grad_norm(self, max_norm: float) -> float:
         """Clip the total norm of all gradients, and return the norm before clipping.
@@ -88,7 +93,7 @@ class SGD(GroupwiseSGD):
         """
         if self._deferred is not None:
             self._deferred.settle_if_mixed()
-        parameters = [p for group in map(dict, self.param_groups) for p in group["params"]]
+        parameters = [p for group in self.param_groups for p in _settled(group["params"])]
         gradients = [p.grad for p in parameters if p.grad is not None]
         squared = float(torch.nn.utils.get_total_norm(gradients)) ** 2
         squared += self._deferred.squared_norm() if self._deferred is not None else 0.0
@@ -106,14 +111,8 @@ class SGD(GroupwiseSGD):
             self._deferred.forget_gradients()
         elif self._deferred is not None:
             self._deferred.settle()  # with a gradient of zero, momentum still moves a parameter
-        for group in map(dict, self.param_groups):
-            for parameter in group["params"]:
-                if set_to_none or parameter.grad is None:
-                    parameter.grad = None
-                elif parameter.grad.grad_fn is not None:
-                    parameter.grad.detach_().zero_()
-                else:
-                    parameter.grad.requires_grad_(False).zero_()
+        with without_torch_function():
+            super().zero_grad(set_to_none)
 
     @property
     def within_block(self) -> bool:
@@ -143,11 +142,6 @@ class SGD(GroupwiseSGD):
         """
         return {} if self._deferred is None else self._deferred.last_noise
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a parameter group, as torch's SGD does."""
-        super().add_param_group(param_group)
-        self._wrap_groups()
-
     def state_dict(self) -> dict[str, Any]:
         """Return the settled state, in the format of torch's SGD."""
         self._settle()
@@ -161,7 +155,6 @@ class SGD(GroupwiseSGD):
         """Load a state, which may come from torch's SGD."""
         self._settle()
         super().load_state_dict(state_dict)
-        self._wrap_groups()
 
     def __getstate__(self) -> dict[str, Any]:
         self._settle()
@@ -177,7 +170,7 @@ class SGD(GroupwiseSGD):
             if group is self.param_groups[0]:
                 self._deferred.begin_step()
             self._deferred.step(group)
-        selects_fused, plain = self._selects_fused, dict(group)
+        selects_fused, plain = self._selects_fused, {**group, "params": _settled(group["params"])}
         if selects_fused:
             plain["fused"] = None
         sparse = super().prepare_group(plain, lists)
@@ -197,12 +190,10 @@ class SGD(GroupwiseSGD):
         if self._deferred is not None:
             self._deferred.settle()
 
-    def _wrap_groups(self) -> None:
-        if self._deferred is not None:
-            self.param_groups[:] = [
-                group if isinstance(group, _SettledGroup) else _SettledGroup(group, self._deferred)
-                for group in self.param_groups
-            ]
+
+def _settled(parameters: Sequence[Tensor]) -> list[Tensor]:
+    """Return the parameters without deferred updates, which torch updates."""
+    return [p for p in parameters if not isinstance(p, UnsettledParameter)]
 
 
 def _can_fuse(
@@ -232,20 +223,3 @@ def _same_layout(first: Tensor, second: Tensor) -> bool:
         tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
         for tensor in (first, second)
     )
-
-
-class _SettledGroup(dict[str, Any]):
-    """A parameter group that settles deferred updates before access to its parameters."""
-
-    def __init__(self, group: dict[str, Any], deferred: DeferredFactors) -> None:
-        super().__init__(group)
-        self._deferred = deferred
-
-    def __getitem__(self, name: str) -> Any:
-        if name == "params":
-            self._deferred.settle()
-        return super().__getitem__(name)
-
-    def __reduce__(self) -> Any:
-        self._deferred.settle()
-        return dict, (dict(self),)

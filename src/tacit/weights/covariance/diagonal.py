@@ -34,7 +34,7 @@ class Diagonal(Covariance):
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        checks.positive_number("Diagonal(scale)", self.scale)
+        object.__setattr__(self, "scale", checks.positive_number("Diagonal(scale)", self.scale))
 
     def factors(self, shapes: Shapes) -> dict[str, Factor]:
         return {name: Factor(tuple(shapes[name]), name, random=False) for name in shapes}

@@ -34,8 +34,12 @@ class FullRank(Covariance):
     max_gigabytes: float = 1.0
 
     def __post_init__(self) -> None:
-        checks.positive_number("FullRank(scale)", self.scale)
-        checks.positive_number("FullRank(max_gigabytes)", self.max_gigabytes)
+        object.__setattr__(self, "scale", checks.positive_number("FullRank(scale)", self.scale))
+        object.__setattr__(
+            self,
+            "max_gigabytes",
+            checks.positive_number("FullRank(max_gigabytes)", self.max_gigabytes),
+        )
 
     def factors(self, shapes: Shapes) -> dict[str, Factor]:
         P = parameter_count(shapes)

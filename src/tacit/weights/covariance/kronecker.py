@@ -32,10 +32,10 @@ class Kronecker(Covariance):
     is its input, so A and B swap roles there, and a layer with a bias does not fit.)
 
     **Width.** B Z A^T has few singular values, so the largest is about sqrt(width/R) times that of
-    independent noise of the same size. Between two wide layers and with fixed ranks, what the
-    preceding layer learns through the noise is amplified: under muP the features' deviation changes
-    by an amount that grows like the square root of the width. Let the ranks grow with the width, or
-    set `scale=` to width^-1/2.
+    independent noise of the same size; see `spectral_growth`. Between two wide layers and with
+    fixed ranks, what the preceding layer learns through the noise is amplified by that factor,
+    whatever the learning rates of the factors, even 0. `variational` refuses it under muP. Let the
+    ranks grow with the width, or set `scale=` to width^-1/2.
 
     A is stored in the shapes of the layer's tensors, rank first: `weight_input` (R_in, in, *kernel)
     and `bias_input` (R_in,); B as `weight_output` (R_out, out). That is R_in n + R_out out entries.
@@ -58,9 +58,13 @@ class Kronecker(Covariance):
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        checks.positive_integer("Kronecker(input_rank)", self.input_rank)
-        checks.positive_integer("Kronecker(output_rank)", self.output_rank)
-        checks.positive_number("Kronecker(scale)", self.scale)
+        object.__setattr__(
+            self, "input_rank", checks.positive_integer("Kronecker(input_rank)", self.input_rank)
+        )
+        object.__setattr__(
+            self, "output_rank", checks.positive_integer("Kronecker(output_rank)", self.output_rank)
+        )
+        object.__setattr__(self, "scale", checks.positive_number("Kronecker(scale)", self.scale))
 
     def factors(self, shapes: Shapes) -> dict[str, Factor]:
         first_dimensions = {shape[0] if shape else 1 for shape in shapes.values()}
@@ -94,6 +98,26 @@ class Kronecker(Covariance):
             name: contract(BZ, factors[f"{name}_input"]).reshape((*z.shape[:-1], *shape))
             for name, shape in shapes.items()
         }
+
+    def spectral_growth(self, shapes: Shapes) -> float:
+        """Return the noise's largest singular value relative to that of independent noise.
+
+        Entries of size s give independent noise the norm s (sqrt(out) + sqrt(n)). The norm of A is
+        about s sqrt(n/R_in), that of B sqrt(out/R_out), and that of Z sqrt(R_in) + sqrt(R_out). The
+        ratio is 1 for full ranks, and sqrt(width/R) for ranks R in a square layer. It includes
+        `scale`.
+
+        Under muP the preceding layer's step moves its output h by a multiple of W^T g, with the
+        gradient g of W h. W h then moves by W W^T g, which is the same at every width only if the
+        norm of W is (the spectral condition of Yang, Simon and Bernstein, 2023). The learning rates
+        of A and B do not enter, so they can't restore it.
+        """
+        first = next(iter(shapes.values()))
+        out = first[0] if first else 1
+        columns = sum(shape.numel() for shape in shapes.values()) // out
+        R_in, R_out = self.input_rank, self.output_rank
+        A, B, Z = (columns / R_in) ** 0.5, (out / R_out) ** 0.5, R_in**0.5 + R_out**0.5
+        return float(self.scale * A * B * Z / (out**0.5 + columns**0.5))
 
     def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
         trace_A = torch.stack([factors[f"{name}_input"].square().sum() for name in shapes]).sum()

@@ -44,8 +44,8 @@ class LowRank(Covariance):
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        checks.positive_integer("LowRank(rank)", self.rank)
-        checks.positive_number("LowRank(scale)", self.scale)
+        object.__setattr__(self, "rank", checks.positive_integer("LowRank(rank)", self.rank))
+        object.__setattr__(self, "scale", checks.positive_number("LowRank(scale)", self.scale))
 
     def factors(self, shapes: Shapes) -> dict[str, Factor]:
         check_rank("LowRank", self.rank, shapes)

@@ -43,8 +43,12 @@ class LowRankPlusDiagonal(Covariance):
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        checks.positive_integer("LowRankPlusDiagonal(rank)", self.rank)
-        checks.positive_number("LowRankPlusDiagonal(scale)", self.scale)
+        object.__setattr__(
+            self, "rank", checks.positive_integer("LowRankPlusDiagonal(rank)", self.rank)
+        )
+        object.__setattr__(
+            self, "scale", checks.positive_number("LowRankPlusDiagonal(scale)", self.scale)
+        )
 
     def factors(self, shapes: Shapes) -> dict[str, Factor]:
         check_rank("LowRankPlusDiagonal", self.rank, shapes)
