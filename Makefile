@@ -54,6 +54,8 @@ bench: $(ENV)
 	$(BIN)/python -m benchmarks.scaling
 	$(BIN)/python -m benchmarks.directions
 	$(BIN)/python -m benchmarks.inference
+	$(BIN)/python -m benchmarks.import_time
+	$(BIN)/python -m benchmarks.walk
 	$(BIN)/python -m benchmarks.page
 
 bench-peers: $(ENV)

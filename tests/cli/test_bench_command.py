@@ -66,8 +66,8 @@ def test_a_path_is_refused_as_a_module(tmp_path, capsys):
 
 
 def test_the_handler_of_sigterm_is_restored_after_a_failure(tmp_path, capsys):
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     arguments = ["--data", "digits", "--methods", "standard", "--out", tmp_path, "--jobs", 0]
     assert bench("run", *arguments) == 2
     assert "jobs: expected -1 or at least 1" in capsys.readouterr().err
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.signal(signal.SIGTERM, before) == signal.SIG_DFL

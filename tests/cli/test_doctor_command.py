@@ -20,9 +20,11 @@ def make_trained():
     optimizer = tacit.SGD(model, lr=0.01, deferred=True)
     model.likelihood.loss(model(WIDE[0]), WIDE[1]).backward()
     optimizer.step()
+    OPTIMIZERS.append(optimizer)  # deferral ends with the optimizer
     return model.eval()
 
 
+OPTIMIZERS = []
 WIDE = torch.randn(8, 200), torch.randint(300, (8,))
 """
 

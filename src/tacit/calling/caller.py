@@ -89,13 +89,10 @@ class Caller:
     def verified_call(self, module: nn.Module, weights: Weights, call: Callable[[], Any]) -> Any:
         """Return `call()`, which gives `weights` to the module; the first time, verify their use.
 
-        That needs gradients and ordinary tensors.
-
         Raises:
             RuntimeError: If the module doesn't use the weights it is given, or changes them.
         """
-        special = torch.compiler.is_compiling() or transforms_active()
-        if self.verified or special or not torch.is_grad_enabled() or not _ordinary(weights):
+        if self.verified or not torch.is_grad_enabled() or not _ordinary(weights):
             return call()
         self.verified = True  # for calls within this one
         try:
@@ -258,20 +255,24 @@ def _swaps(module: nn.Module, replaced: Weights) -> list[tuple[dict[str, Any], s
     `functional_call` replaces tensors too, but its overhead is 1 % of a training step of LeNet-5.
     """
     swaps: list[tuple[dict[str, Any], str, Any]] = []
+    owners: dict[str, nn.Module] = {}  # looking one up takes 5 us
     sampled: dict[nn.Module, _Sampled] = {}
     surroundings = _surroundings()
     for name, tensor in replaced.items():
         path, _, key = name.rpartition(".")
-        owner = module.get_submodule(path)
+        if path not in owners:
+            owners[path] = module.get_submodule(path)
+        owner = owners[path]
         if key not in owner._parameters:
             swaps.append((owner._buffers, key, tensor))
             continue
-        if owner not in sampled:
-            sampled[owner] = own = _Sampled(owner._parameters)
+        own = sampled.get(owner)
+        if own is None:
+            own = sampled[owner] = _Sampled(owner._parameters)
             own.samples, own.surroundings = set(), surroundings
             swaps.append((vars(owner), "_parameters", own))
-        sampled[owner][key] = tensor
-        sampled[owner].samples.add(key)
+        own[key] = tensor
+        own.samples.add(key)
     return swaps
 
 
@@ -347,8 +348,11 @@ def in_chunks(stacked: Weights, chunk_size: int | None) -> Iterator[dict[str, Te
 
 
 def _ordinary(weights: Weights) -> bool:
-    """Return whether the weights have values: they are neither fake nor on the meta device."""
-    return all(type(tensor) is Tensor and not tensor.is_meta for tensor in weights.values())
+    """Return whether the weights have values: no compilation, transform, fake or meta tensors."""
+    special = torch.compiler.is_compiling() or transforms_active()
+    return not special and all(
+        type(tensor) is Tensor and not tensor.is_meta for tensor in weights.values()
+    )
 
 
 def _count(stacked: Weights) -> int:
