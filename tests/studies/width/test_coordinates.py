@@ -41,7 +41,7 @@ STRUCTURES = {
     "low rank plus diagonal": lambda width: {"*": LowRankPlusDiagonal(4)},
     "kronecker": lambda width: {
         "0": Kronecker(3, width // 16),
-        "2": Kronecker(width // 16, width // 16),
+        "2": Kronecker(width // 16, width // 16, scale=0.5),
         "4": Kronecker(width // 16, 1),
     },
     "full rank": lambda width: {"4": FullRank()},  # 4 TB in the hidden layer
