@@ -16,7 +16,7 @@ def test_the_peak_counts_what_was_freed_before_the_end():
         assert peak() < 20e6
         big = torch.ones(25_000_000)  # 100 MB
         del big
-        assert 90e6 < peak() < 150e6
+        assert 90e6 < peak() < 300e6
     with peak_memory() as peak:
         assert peak() < 20e6  # counted from the usage on entry
 
