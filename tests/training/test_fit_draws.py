@@ -1,7 +1,5 @@
 """The default number of draws of tacit.fit: one if the network couples examples of a batch."""
 
-import warnings
-
 import pytest
 import torch
 from torch import nn
@@ -72,9 +70,13 @@ def test_other_networks_get_eight_draws(kind, precision):
 
 
 def test_draws_asked_for_are_not_questioned():
-    with warnings.catch_warnings(action="error"):
-        fit(model_of(COUPLED["mean"]), epochs=1, draws=4)
-        fit(model_of(COUPLED["mean"]), epochs=1, samples=2)
+    """No warning, which would be an error here, and other weights than with one draw."""
+    one, four, two = (model_of(COUPLED["mean"]) for _ in range(3))
+    fit(one, epochs=1, draws=1)
+    fit(four, epochs=1, draws=4)
+    fit(two, epochs=1, samples=2)
+    assert not torch.equal(weights(four), weights(one))
+    assert not torch.equal(weights(two), weights(one))
 
 
 def test_layers_in_eval_mode_and_dropout_modes_are_restored():
