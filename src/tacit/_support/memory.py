@@ -27,12 +27,12 @@ def peak_memory() -> Iterator[Callable[[], float]]:
         before = torch.cuda.memory_allocated()
         yield lambda: float(torch.cuda.max_memory_allocated() - before)
         return
+    _trim_heap()  # before the peak is reset: what it frees is none of the peak
     try:
         CLEAR.write_text("5")  # resets the peak, VmHWM
     except OSError:
         yield lambda: math.nan
         return
-    _trim_heap()
     before = _kilobytes("VmRSS")
     yield lambda: 1024.0 * max(0, _kilobytes("VmHWM") - before)
 
