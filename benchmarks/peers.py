@@ -167,7 +167,8 @@ def main() -> None:
     repeats = 1 if arguments.smoke else 20
     bursts = {name: repeated(step, 1 if arguments.smoke else 32) for name, step in steps.items()}
     rows = measured(bursts, repeats, "training step")
-    with torch.no_grad(), warnings.catch_warnings(action="ignore"):
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         rows |= measured(predictions(x, y), repeats, "prediction")
     found = {name.partition(": ")[2].partition(",")[0] for name in rows} - {"tacit"}
     save(arguments.out, seed=SEED, versions={name: version(name) for name in found}, rows=rows)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -105,9 +104,8 @@ def in_fresh_processes(
     The memory layout of a process changes a ratio by a few percent.
     """
     found: dict[str, list[float]] = {}
-    fresh = ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1)
-    with fresh as processes:
-        for seconds in processes.map(measure, [argument] * PROCESSES):
+    with get_context("spawn").Pool(1, maxtasksperchild=1) as processes:
+        for seconds in processes.imap(measure, [argument] * PROCESSES):
             for kind, values in seconds.items():
                 found.setdefault(kind, []).extend(values)
     return found

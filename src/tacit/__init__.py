@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from tacit import likelihood
 from tacit._support.lazy_imports import lazy_attributes
 from tacit.calling import deterministic, ensemble, moments, variational
-from tacit.inference import calibrate, evaluate, load, predict, save
 from tacit.likelihood import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian
 from tacit.scaling import (
     MaximalUpdate,
@@ -16,14 +15,22 @@ from tacit.scaling import (
     param_groups,
     parametrization,
 )
-from tacit.training import ELBO, GVI, SGD, ExpectedLoss, fit, objective
 from tacit.weights import covariance, divergence, every_layer, first_and_last, noise
-from tacit.weights.covariance import Diagonal, FullRank, Kronecker, LowRank, LowRankPlusDiagonal
+from tacit.weights.covariance import (
+    Diagonal,
+    FullRank,
+    Kronecker,
+    LowRank,
+    LowRankPlusDiagonal,
+    Relative,
+)
 
 if TYPE_CHECKING:
     from tacit import data, methods, metrics, models, testing, theory
+    from tacit.inference import calibrate, evaluate, load, predict, save
     from tacit.studies import plots
     from tacit.studies.width import coordinate_check, transfer_learning_rate
+    from tacit.training import ELBO, GVI, SGD, ExpectedLoss, fit, objective
 
 __version__ = "0.1.0"
 
@@ -43,6 +50,7 @@ __all__ = [
     "LowRankPlusDiagonal",
     "MaximalUpdate",
     "NeuralTangent",
+    "Relative",
     "Standard",
     "calibrate",
     "coordinate_check",
@@ -76,15 +84,22 @@ __all__ = [
     "variational",
 ]
 
-# Most programs need few of these, and they take most of the time that an import takes.
-_LATER = ("cli", "data", "methods", "metrics", "models", "studies", "testing", "theory")
+# Imported on first use, since they take most of the time that an import takes.
+_ROOMS = (
+    *("cli", "data", "inference", "methods", "metrics", "models"),
+    *("studies", "testing", "theory", "training"),
+)
+_NAMES = {
+    "tacit.inference": ("calibrate", "evaluate", "load", "predict", "save"),
+    "tacit.studies": ("plots",),
+    "tacit.studies.width": ("coordinate_check", "transfer_learning_rate"),
+    "tacit.training": ("ELBO", "GVI", "SGD", "ExpectedLoss", "fit", "objective"),
+}
 __getattr__ = lazy_attributes(
     "tacit",
     {
-        **{room: f"tacit.{room}" for room in _LATER},
-        "plots": "tacit.studies.plots",
-        "coordinate_check": "tacit.studies.width:coordinate_check",
-        "transfer_learning_rate": "tacit.studies.width:transfer_learning_rate",
+        **{room: f"tacit.{room}" for room in _ROOMS},
+        **{name: f"{module}:{name}" for module, names in _NAMES.items() for name in names},
     },
 )
 

@@ -10,8 +10,11 @@ from nets import cnn, mlp
 from tacit import Kronecker, LowRank, LowRankPlusDiagonal
 
 X = torch.linspace(-1, 1, 40).reshape(10, 4)
-# torch.compile itself imports a deprecated name of torch.
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
+# torch.compile itself imports a deprecated name of torch; the cache of torch 2.6 warns.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Skipping serialization of skipfiles:UserWarning"),
+]
 
 
 @pytest.fixture(autouse=True)

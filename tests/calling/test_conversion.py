@@ -97,6 +97,8 @@ def test_an_ensemble_of_zero_samples_is_refused():
     ids=["mlp", "cnn", "transformer"],
 )
 @pytest.mark.filterwarnings("ignore:`isinstance(treespec, LeafSpec)`:FutureWarning")
+# Attention has no batching rule for vmap, which the exported program contains.
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
 def test_converted_models_can_be_exported_saved_and_loaded(convert, make, shape):
     """The exported program doesn't need tacit.
 
@@ -108,7 +110,8 @@ def test_converted_models_can_be_exported_saved_and_loaded(convert, make, shape)
     dynamic = shape == (4,) or not isinstance(network, Ensemble)
     batch = {0: torch.export.Dim("batch", min=2, max=1000)} if dynamic else None
     shapes = ((batch,),) if isinstance(network, Ensemble) else (batch,)  # forward(*args)
-    program = torch.export.export(network, (x,), dynamic_shapes=shapes)
+    # Not strict is the default of newer torch versions.
+    program = torch.export.export(network, (x,), dynamic_shapes=shapes, strict=False)
     stream = io.BytesIO()
     torch.export.save(program, stream)
     stream.seek(0)

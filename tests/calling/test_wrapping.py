@@ -58,7 +58,8 @@ class TestBadInput:
         with pytest.raises(TypeError, match="expected an nn.Module, received 'net'"):
             tacit.variational("net")
 
-    @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+    @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+    @pytest.mark.filterwarnings("ignore:`torch.jit:FutureWarning")
     def test_a_scripted_module_or_random_layer_is_refused(self):
         plain = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
         scripted = torch.jit.script(plain)

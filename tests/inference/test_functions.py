@@ -180,6 +180,16 @@ def test_with_a_chunk_size_only_the_weights_of_a_chunk_are_held(where):
     assert sum(held) == 3 * 20  # three batches
 
 
+def test_sequences_of_logits_need_class_names():
+    x = torch.randn(4, 3, 6)  # 3 classes at 6 positions in torch's order, or 6 classes at 3
+    with pytest.raises(ValueError, match=r"shape \(1, 4, 3, 6\), .*names=range\(6\)"):
+        tacit.predict(nn.Identity(), x, likelihood=tacit.Categorical())
+    with pytest.raises(ValueError, match="class_names: expected 6 names, received 3"):
+        tacit.predict(nn.Identity(), x, likelihood=tacit.Categorical(range(3)))
+    found = tacit.predict(nn.Identity(), x, likelihood=tacit.Categorical(range(6)))
+    assert_close(found.probs, x.softmax(-1))
+
+
 def test_images_of_logits_with_classes_first_are_refused():
     net = nn.Conv2d(1, 3, 1)
     x = torch.randn(2, 1, 8, 32)

@@ -106,6 +106,15 @@ def test_a_rebuilt_network_has_the_precision_of_the_file(tmp_path):
     assert_close(other.eval()(X.double()), model.eval()(X.double()), rtol=0, atol=0)
 
 
+def test_a_likelihood_in_double_precision_is_loaded_in_it(tmp_path):
+    likelihood = tacit.Categorical()
+    model = tacit.variational(net(), rank=2, likelihood=likelihood).double()
+    likelihood.set_temperature(1 / 3)
+    other = tacit.load(tacit.save(model, tmp_path / "m.safetensors"), net().double())
+    assert torch.equal(other.likelihood.temperature, model.likelihood.temperature)
+    assert other.likelihood.temperature.dtype == torch.float64
+
+
 def test_networks_with_sizes_from_numpy_are_saved(tmp_path):
     net = tacit.models.MLP(np.int64(4), np.array([8, 8]), np.int32(3))
     model = tacit.variational(net, rank=2)

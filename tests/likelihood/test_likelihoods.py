@@ -70,6 +70,12 @@ class TestCategorical:
         assert_close(found.mean(0), logits.mean(0) / 2)
         assert_close(found - found.mean(0), logits - logits.mean(0))
 
+    def test_a_batch_of_classes_with_weight_0_has_no_mean(self):
+        likelihood, labels = Categorical(class_weights=[0.0, 1.0]), torch.tensor([0, 0])
+        with pytest.raises(ValueError, match="class_weights: all targets of a batch .* weight 0"):
+            likelihood.loss(randn(2, 2), labels)
+        assert likelihood.loss(randn(2, 2), torch.tensor([0, 1])).isfinite()
+
     def test_bad_settings_are_refused(self):
         with pytest.raises(ValueError, match="label_smoothing: expected a number from 0"):
             Categorical(label_smoothing=1.0)

@@ -237,3 +237,31 @@ def test_a_network_that_does_not_end_in_a_linear_layer_is_refused(make_net):
     batch = next(Batches("data", DATA, 6).epoch())
     with pytest.raises(ValueError, match="Laplace: expected a network whose output is the unmod"):
         output_layer(make_net(), batch)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.4])
+@pytest.mark.parametrize("weights", [None, [1.0, 4.0, 0.5], [0.0, 1.0, 3.0]])
+def test_the_curvature_is_that_of_the_loss_with_class_weights_and_label_smoothing(
+    weights, smoothing
+):
+    # With equal features KFAC is exact. Sorted labels: one batch has no weight at all.
+    likelihood = tacit.Categorical(class_weights=weights, label_smoothing=smoothing)
+    layer, x = nn.Linear(2, 3, bias=False).double(), features(1, 2).expand(21, 2)
+    y = torch.tensor([0] * 7 + [1] * 9 + [2] * 5)
+    predictor = LastLayer(layer, likelihood, "")
+    log_likelihood = predictor.fit_curvature(Batches("data", (x, y), 7))
+
+    def total(weight):
+        return 21 * likelihood.loss(x @ weight.view(3, 2).T, y)
+
+    flat = layer.weight.detach().flatten()
+    assert log_likelihood == pytest.approx(-total(flat).item())
+    A, G = (
+        vectors @ torch.diag(values) @ vectors.T
+        for values, vectors in (
+            (predictor.input_values, predictor.input_vectors),
+            (predictor.output_values, predictor.output_vectors),
+        )
+    )
+    hessian = torch.autograd.functional.hessian(total, flat)
+    assert_close(torch.kron(G, A), hessian, rtol=1e-6, atol=1e-6)

@@ -125,17 +125,26 @@ def test_negative_or_nan_weight_decay_is_refused(weight_decay):
 
 
 class TestDescribe:
-    def test_rows_and_table_of_a_plain_network(self, capsys):
+    def test_rows_and_table_of_a_plain_network(self):
         rows = tacit.describe(net(), tacit.MaximalUpdate())
         by_name = {row.name: row for row in rows}
         assert list(by_name) == [name for name, _ in net().named_parameters()]
         assert by_name["5.weight"].role == "output"
         assert by_name["5.weight"].std == pytest.approx(1 / 32)
         assert (by_name["0.weight"].sgd, by_name["0.weight"].adam) == (32, 1)
-        printed = capsys.readouterr().out
-        assert all(word in printed for word in ("5.weight", "output", "fan in", "lr SGD"))
+        assert all(word in str(rows) for word in ("5.weight", "output", "fan in", "lr SGD"))
+        assert repr(rows) == str(rows)
 
-    def test_rows_of_a_variational_model(self, capsys):
+    def test_a_printed_table_is_printed_once(self, capsys):
+        rows = tacit.describe(net())
+        assert capsys.readouterr().out == ""
+        print(rows)  # noqa: T201 - what users do
+        assert capsys.readouterr().out.count("0.weight") == 1
+
+    def test_names_with_brackets_are_shown_as_they_are(self):
+        assert "a[bold].weight" in str(tacit.describe(nn.ModuleDict({"a[bold]": nn.Linear(2, 2)})))
+
+    def test_rows_of_a_variational_model(self):
         where = {"3": LowRank(4), "5": Kronecker(2, 2, scale=0.5)}
         model = tacit.variational(net(), where)
         rows = {row.name: row for row in tacit.describe(model)}

@@ -103,3 +103,39 @@ def test_batch_norm_trains_with_draws_and_a_short_last_batch():
     history = fit(model, (X[:41], Y[:41]), draws=8, batch_size=32)
     assert math.isfinite(history["loss"][-1])
     assert model.draws == 1
+
+
+def test_validation_data_in_a_loader_do_not_change_training():
+    # The loader draws a seed from the global generator in each epoch.
+    runs = [make_model(), make_model(), make_model()]
+    held_out = TensorDataset(X[:20], Y[:20])
+    for model, validation in zip(runs, (None, held_out, DataLoader(held_out, 7)), strict=True):
+        fit(model, validation=validation)
+    for model in runs[1:]:
+        assert_close(weights(model), weights(runs[0]), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("validation", "message"),
+    [
+        ((X, Y.float()), "validation: Categorical: expected integer labels"),
+        ((X.repeat(20, 1), torch.cat([Y.repeat(20)[1:], torch.tensor([2])])), "label 2 is out of"),
+        ((X, torch.stack([Y, Y], 1)), "validation: targets: expected 96 labels of shape"),
+        (TensorDataset(X), "validation: expected batches of"),
+    ],
+    ids=["dtype", "label in the last batch", "shape", "no targets"],
+)
+def test_validation_data_that_do_not_fit_are_refused_before_training(validation, message):
+    model = make_model()
+    before = weights(model)
+    with pytest.raises((ValueError, TypeError), match=message):
+        fit(model, validation=validation)
+    assert torch.equal(weights(model), before)
+
+
+def test_binary_validation_targets_out_of_range_are_refused_before_training():
+    model = make_model(tacit.Bernoulli(), outputs=1)
+    targets = Y.repeat(20)
+    targets[-1] = 2
+    with pytest.raises(ValueError, match="validation: Bernoulli: target 2 is out of range"):
+        fit(model, validation=(X.repeat(20, 1), targets))

@@ -40,3 +40,13 @@ def test_training_resets_the_temperature():
     model.likelihood.set_temperature(3.0)
     fit(model, epochs=1)
     assert model.likelihood.temperature == 1
+
+
+def test_weight_decay_leaves_the_noise_scale_of_a_plain_network_alone():
+    scales = []
+    for optimizer in ("adam", "adamw"):  # without decay AdamW is Adam
+        torch.manual_seed(0)
+        likelihood, net = tacit.Gaussian(0.1), nn.Linear(4, 1)
+        fit(net, (X, X[:, :1]), likelihood=likelihood, epochs=5, optimizer=optimizer)
+        scales.append(likelihood.scale.item())
+    assert scales[0] == scales[1]

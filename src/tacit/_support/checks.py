@@ -25,6 +25,15 @@ def positive_number(name: str, value: object, *, above: float = 0.0) -> float:
     return float(value)
 
 
+def nonnegative_number(name: str, value: object) -> float:
+    """Return `value` as a finite Python number of at least 0; booleans are rejected."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name}: expected a number of at least 0, received {value!r}.")
+    if not 0 <= _float(value) < math.inf:
+        raise ValueError(f"{name}: expected a number of at least 0, received {value!r}.")
+    return float(value)
+
+
 def probability(name: str, value: object) -> float:
     """Return `value` as a Python number from 0 to 1; booleans are rejected."""
     if isinstance(value, bool) or not isinstance(value, Real):

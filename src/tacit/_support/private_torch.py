@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from torch.nn.utils import parametrize
 from torch.utils._pytree import tree_map
 
 __all__ = [
+    "EXPORTS_VMAP",
     "BatchNorm",
     "ConvTranspose",
     "Dropout",
@@ -28,7 +30,6 @@ __all__ = [
     "accumulates_gradient",
     "can_defer",
     "has_gradient_hooks",
-    "memory_users",
     "parametrization_cache",
     "running_backward",
     "saved_tensor_hooks",
@@ -37,6 +38,9 @@ __all__ = [
     "version",
     "without_torch_function",
 ]
+
+EXPORTS_VMAP = find_spec("torch._functorch.predispatch") is not None
+"""Whether torch.export can trace vmap: from torch 2.9 on."""
 
 without_torch_function = torch._C.DisableTorchFunctionSubclass
 """A context in which subclasses of Tensor are handled like Tensor."""
@@ -48,9 +52,13 @@ parametrization_cache: Callable[[], int] = partial(getattr, parametrize, "_cache
 """Return how many `torch.nn.utils.parametrize.cached()` contexts are active."""
 
 saved_tensor_hooks: Callable[[], Any] = partial(
-    getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda _: None), False
+    getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda _: object()), False
 )
-"""Return the innermost hooks on tensors saved for backward, which checkpointing installs."""
+"""Return the innermost hooks on tensors saved for backward, which checkpointing installs.
+
+torch 2.6 has no way to ask. There it is a new object each time, which equals no earlier one, so
+that callers always look for checkpointing themselves.
+"""
 
 running_backward: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
 """Return the number of the backward pass that runs in this thread, or -1."""
@@ -59,11 +67,6 @@ running_backward: Callable[[], int] = getattr(torch._C, "_current_graph_task_id"
 def version(tensor: Tensor) -> int:
     """Return the number of in-place changes of a tensor; inference tensors have no such counter."""
     return tensor._version
-
-
-def memory_users(tensor: Tensor) -> int:
-    """Return how many tensors share this tensor's storage, itself included."""
-    return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)) - 1
 
 
 def accumulates_gradient(node: Any) -> bool:
@@ -82,10 +85,8 @@ def has_gradient_hooks(parameter: Tensor) -> bool:
 
 def can_defer() -> bool:
     """Return whether this torch version has the private names that deferred updates need."""
-    names = ("_storage_Use_Count", "_will_engine_execute_node")
-    return all(hasattr(torch._C, name) for name in names) and hasattr(
-        torch.optim.SGD, "_init_group"
-    )
+    names = (torch._C, "_will_engine_execute_node"), (torch.optim.SGD, "_init_group")
+    return all(hasattr(owner, name) for owner, name in names)
 
 
 class GroupwiseSGD(torch.optim.SGD):

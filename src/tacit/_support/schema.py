@@ -80,6 +80,16 @@ def optional(rule: Rule) -> Rule:
     return check
 
 
+def word_or(word: str, rule: Rule) -> Rule:
+    """Return a rule that accepts a word, too."""
+
+    def check(name: str, value: Any) -> None:
+        if value != word:
+            rule(name, value)
+
+    return check
+
+
 def list_of(rule: Rule) -> Rule:
     """Return a rule for lists whose entries fit a rule."""
 

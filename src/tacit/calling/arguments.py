@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 import torch
 
+from tacit._support import checks
 from tacit._support.private_torch import running_backward, saved_tensor_hooks
 from tacit.calling.usage import inside_checkpoint
+
+Draws: TypeAlias = int | Literal["each"]
+"""Draws of the weights per batch: a number of groups, or "each" for one draw per example."""
+
+
+def number_of_draws(name: str, draws: object) -> Draws:
+    """Return `draws` if it is a positive integer or "each"."""
+    return "each" if draws == "each" else checks.positive_integer(name, draws)
 
 
 def check_generator(generator: torch.Generator | None) -> None:

@@ -16,6 +16,7 @@ from torch.func import functional_call, vmap
 from tacit._support import checks
 from tacit._support.names import join
 from tacit._support.private_torch import (
+    EXPORTS_VMAP,
     BatchNorm,
     NormBase,
     parametrization_cache,
@@ -107,6 +108,7 @@ class Caller:
         chunks: Iterable[tuple[Weights, Inputs]],
         *,
         stacked_inputs: bool = False,
+        prepare: Callable[[Weights], Weights] | None = None,
     ) -> list[Any]:
         """Call the module with the M sets of weights of each chunk and stack the M outputs.
 
@@ -118,15 +120,18 @@ class Caller:
             chunks: Pairs of stacked weights, (M, *shape) each, and arguments. M may differ.
             stacked_inputs: Whether the tensors among the arguments have a leading dimension M too,
                 one slice per set of weights. Scalar tensors are shared by all sets.
+            prepare: Given if the stacked tensors are not weights: returns the weights of one set.
 
         Returns:
             For each chunk the module's output with a leading dimension M in every tensor.
         """
         before, after, outputs = tracked_statistics(module), [], []
         for weights, inputs in chunks:
-            chunk = (module, weights, before, inputs, stacked_inputs)
-            output, statistics = self.verified_call(
-                module, weights, partial(self._call_chunk, *chunk)
+            call = partial(
+                self._call_chunk, module, weights, before, inputs, stacked_inputs, prepare
+            )
+            output, statistics = (
+                self.verified_call(module, weights, call) if prepare is None else call()
             )
             outputs.append(output)
             after.append(statistics)
@@ -135,7 +140,13 @@ class Caller:
             buffer.copy_(stacked.mean(0) if stacked.is_floating_point() else stacked[0])
         return outputs
 
-    def best_chunk(self, module: nn.Module, random: Collection[str], inputs: Inputs) -> int | None:
+    def best_chunk(
+        self,
+        module: nn.Module,
+        random: Collection[str],
+        inputs: Inputs,
+        in_weight_space: Collection[str] | None = None,
+    ) -> int | None:
         """Return how many functions to run at a time; None for all at once.
 
         All at once, the layers before the first random one run only once. If the first layer is
@@ -148,12 +159,14 @@ class Caller:
             module: The module to call.
             random: Names of its random parameters.
             inputs: Its arguments.
+            in_weight_space: Those whose samples are formed; all if left out.
         """
+        formed = random if in_weight_space is None else in_weight_space
         if torch.compiler.is_compiling():
             return None
         name, first = next(module.named_parameters())
         shapes = tuple(tuple(tensor.shape) for tensor in tensors_in(inputs))
-        if name in random and first.ndim >= 3 and first.device.type == "cpu":
+        if name in formed and first.ndim >= 3 and first.device.type == "cpu":
             size = max((shape[0] for shape in shapes if shape), default=1)
             return 1 if size >= LARGE_BATCH else IMAGES_PER_CHUNK // max(1, size)
         # Autograd keeps all outputs anyway; in train mode a trial run would change running
@@ -171,26 +184,34 @@ class Caller:
         before: Weights,
         inputs: Inputs,
         stacked_inputs: bool,
+        prepare: Callable[[Weights], Weights] | None,
     ) -> tuple[Any, Weights]:
         """Return the stacked outputs and running statistics of one chunk."""
         statistics = _repeat(before, weights)
         state = {**weights, **statistics}
         kind = (stacked_inputs, module.training)
-        if kind in self.obstacles or not (stacked_inputs or _count(weights) > 1):
-            return self._loop(module, state, inputs, stacked_inputs), statistics
+        single = not stacked_inputs and _count(weights) == 1
+        if single or kind in self.obstacles or _exports_without_vmap():
+            return self._loop(module, state, inputs, stacked_inputs, prepare), statistics
         try:
-            return self._vectorized(module, state, inputs, stacked_inputs), statistics
+            return self._vectorized(module, state, inputs, stacked_inputs, prepare), statistics
         except (torch.OutOfMemoryError, WeightUseError):
             raise
         except (RuntimeError, TypeError) as error:
             # If the call itself is wrong, the loop raises the module's own error.
             statistics = _repeat(before, weights)
-            output = self._loop(module, {**weights, **statistics}, inputs, stacked_inputs)
+            state = {**weights, **statistics}
+            output = self._loop(module, state, inputs, stacked_inputs, prepare)
             self.obstacles[kind] = str(error).partition("\n")[0]
             return output, statistics
 
     def _vectorized(
-        self, module: nn.Module, state: Weights, inputs: Inputs, stacked_inputs: bool
+        self,
+        module: nn.Module,
+        state: Weights,
+        inputs: Inputs,
+        stacked_inputs: bool,
+        prepare: Callable[[Weights], Weights] | None,
     ) -> Any:
         tensors = tensors_in(inputs) if stacked_inputs else []
         structure: Any = None
@@ -199,21 +220,31 @@ class Caller:
             # vmap returns tensors only, so the output's containers leave through `structure`.
             nonlocal structure
             own_inputs = with_tensors(inputs, tensors) if stacked_inputs else inputs
-            structure = self.call(module, state, own_inputs)
+            structure = self.call(module, prepare(state) if prepare else state, own_inputs)
             return tuple(tensors_in(structure))
 
         dims = (0, *(0 if tensor.ndim else None for tensor in tensors))
         vectorized = vmap(call_flat, in_dims=dims, randomness="different")
         fallbacks = nullcontext() if torch.compiler.is_dynamo_compiling() else _operator_fallbacks()
-        with fallbacks, _buffers_not_replaced(module):
+        buffers = dict(module.named_buffers())
+        with fallbacks:
             outputs = vectorized(dict(state), *tensors)
+        _check_buffers(module, buffers)
         check_stackable(structure)
         return with_tensors(structure, outputs)
 
-    def _loop(self, module: nn.Module, state: Weights, inputs: Inputs, stacked_inputs: bool) -> Any:
+    def _loop(
+        self,
+        module: nn.Module,
+        state: Weights,
+        inputs: Inputs,
+        stacked_inputs: bool,
+        prepare: Callable[[Weights], Weights] | None,
+    ) -> Any:
         outputs = []
         for m in range(_count(state)):
-            one = {name: stacked[m] for name, stacked in state.items()}
+            one: Weights = {name: stacked[m] for name, stacked in state.items()}
+            one = prepare(one) if prepare else one
             outputs.append(self.call(module, one, _slice(inputs, m) if stacked_inputs else inputs))
         return stack(outputs)
 
@@ -355,6 +386,12 @@ def _ordinary(weights: Weights) -> bool:
     )
 
 
+def _exports_without_vmap() -> bool:
+    """Return whether torch.export traces this call in non-strict mode and can't trace vmap."""
+    tracing = torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling()
+    return tracing and not EXPORTS_VMAP
+
+
 def _count(stacked: Weights) -> int:
     return len(next(iter(stacked.values())))
 
@@ -369,11 +406,8 @@ def _slice(inputs: Inputs, m: int) -> Inputs:
     return sliced
 
 
-@contextmanager
-def _buffers_not_replaced(module: nn.Module) -> Iterator[None]:
+def _check_buffers(module: nn.Module, before: Weights) -> None:
     """Restore buffers that forward replaced by vmap's batched tensors, and raise RuntimeError."""
-    before = dict(module.named_buffers())
-    yield
     after = dict(module.named_buffers())
     replaced = [name for name, buffer in after.items() if before.get(name) is not buffer]
     for name in replaced:

@@ -8,16 +8,14 @@ in a plain network, which they don't under vmap.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tacit._support.private_torch import Dropout, transforms_active
+from tacit._support.private_torch import transforms_active
 from tacit._support.trees import concatenate, map_tensors, tensors_in
 from tacit.calling.caller import (
     Caller,
@@ -25,9 +23,8 @@ from tacit.calling.caller import (
     Weights,
     has_batch_norm,
 )
+from tacit.calling.trial import PROPERTIES, agree, trial
 from tacit.calling.usage import WeightUseError
-
-PROPERTIES = {Tensor.dtype.__get__, Tensor.device.__get__, Tensor.requires_grad.__get__}  # type: ignore[attr-defined]
 
 
 def batch_size(module: nn.Module, inputs: Inputs) -> int:
@@ -59,12 +56,12 @@ def _check_not_per_example(value: Any, size: int) -> None:
     Lists of strings, NumPy arrays, pandas columns and others, also within containers. A list or an
     array of another length is shared by all groups.
     """
-    if isinstance(value, Tensor | str | bytes):
+    if isinstance(value, (Tensor, str, bytes)):
         return
     if isinstance(value, Mapping):
         for entry in value.values():
             _check_not_per_example(entry, size)
-    elif isinstance(value, list | tuple) and (len(value) != size or tensors_in(value)):
+    elif isinstance(value, (list, tuple)) and (len(value) != size or tensors_in(value)):
         for entry in value:
             _check_not_per_example(entry, size)
     elif _length(value) == size:
@@ -121,7 +118,7 @@ def call_in_groups(
 def _runs_on_the_whole_batch(caller: Caller, module: nn.Module, inputs: Inputs) -> bool:
     """Return whether the module runs on a batch that is not split."""
     try:
-        with _trial(module):
+        with trial(module):
             caller.call(module, {}, inputs)
     except Exception:
         return False
@@ -180,7 +177,7 @@ def _obstacle(module: nn.Module) -> str | None:
     if not type(module).__module__.startswith("torch.nn."):
         return None  # a user's module may transpose its inputs before such a layer
     for layer in module.modules():
-        if isinstance(layer, nn.RNNBase | nn.MultiheadAttention) and not layer.batch_first:
+        if isinstance(layer, (nn.RNNBase, nn.MultiheadAttention)) and not layer.batch_first:
             return f"the batch must be the first dimension, but this {name} has batch_first=False"
     return None
 
@@ -296,12 +293,12 @@ def call_grouped(
     if not caller.groupable.get(mode, True) or _inapplicable(module, weights, size):
         return fallback()
     if mode not in caller.groupable:
-        with _trial(module):
+        with trial(module):
             expected = fallback()
-            agree = _agree(_call_in_one_pass(caller, module, weights, inputs, size), expected)
-        if agree is None:
+            agreed = agree(_call_in_one_pass(caller, module, weights, inputs, size), expected)
+        if agreed is None:
             return fallback()
-        caller.groupable[mode] = agree
+        caller.groupable[mode] = agreed
     output = None
     if caller.groupable[mode]:
         output = _call_in_one_pass(caller, module, weights, inputs, size)
@@ -335,37 +332,3 @@ def _inapplicable(module: nn.Module, weights: Weights, size: int) -> bool:
         or transforms_active()
         or has_batch_norm(module)
     )
-
-
-def _agree(output: Any, expected: Any) -> bool | None:
-    """Return whether outputs agree up to rounding; None if all are 0 or some aren't finite."""
-    first, second = tensors_in(output), tensors_in(expected)
-    if len(first) != len(second) or any(a.shape != b.shape for a, b in zip(first, second)):  # noqa: B905
-        return False
-    largest = max((float(b.float().abs().max()) for b in second if b.numel()), default=0.0)
-    if not math.isfinite(largest) or largest == 0:
-        return None
-    low = any(torch.is_autocast_enabled(b.device.type) or b.element_size() < 4 for b in second)
-    pairs = zip(first, second, strict=True)
-    error = max(float((a.float() - b.float()).abs().max()) for a, b in pairs if b.numel())
-    return error <= (0.05 if low else 1e-3) * largest
-
-
-@contextmanager
-def _trial(module: nn.Module) -> Iterator[None]:
-    """Disable dropout and gradients; restore modes and buffers on exit.
-
-    The trial costs two more forward passes, in the first call only.
-    """
-    dropouts = [part for part in module.modules() if isinstance(part, Dropout) and part.training]
-    buffers = {buffer: buffer.clone() for buffer in module.buffers()}
-    for part in dropouts:
-        part.training = False
-    try:
-        with torch.no_grad(), torch.random.fork_rng():
-            yield
-    finally:
-        for part in dropouts:
-            part.training = True
-        for buffer, value in buffers.items():
-            buffer.copy_(value)

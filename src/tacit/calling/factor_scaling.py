@@ -46,13 +46,15 @@ class FactorScaling(nn.Module, Parametrized):
             for label, distribution in self.distributions.items()
         }
 
-    def entries(self, optimizer: str) -> Iterator[GroupEntry]:
+    def entries(self, optimizer: str, factor_speed: float | None = None) -> Iterator[GroupEntry]:
         """Yield every parameter with its learning-rate factor: means, factors, likelihood."""
         family = optimizer_family(optimizer)
         scaled = self.parametrization.parameters_of(self.module)
-        rates = {}
+        rates, widths = {}, {}
         for name, parameter in self.module.named_parameters():
             rates[id(parameter)] = self.parametrization.learning_rate(scaled[name], optimizer)
+            # Adam's rate falls with the number of inputs where that grows with the width.
+            widths[id(parameter)] = 1 / self.parametrization.learning_rate(scaled[name], "adam")
             yield GroupEntry("means", f"module.{name}", parameter, rates[id(parameter)], decay=True)
         scales = self.scales()
         for layer, distribution in zip(self.layers, self.distributions.values(), strict=True):
@@ -62,10 +64,14 @@ class FactorScaling(nn.Module, Parametrized):
                 {name: rates[id(mean)] for name, mean in distribution.mean.items()},
                 family,
             )
+            speed = layer.covariance.speed if factor_speed is None else factor_speed
             for name, factor in distribution.factors.items():
                 label = join("factors", join(layer.name, name))
+                rate = speed * given[name]
+                if layer.factors[name].per_unit and family == "sgd":
+                    rate *= widths[id(distribution.mean[name])]
                 parameter = cast(nn.Parameter, factor)
-                yield GroupEntry("factors", label, parameter, given[name], decay=False)
+                yield GroupEntry("factors", label, parameter, rate, decay=False)
         if self.likelihood is not None:
             for name, parameter in self.likelihood.named_parameters():
                 yield GroupEntry("likelihood", f"likelihood.{name}", parameter, 1.0, decay=False)

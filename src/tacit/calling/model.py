@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any, cast
 
 import torch
@@ -12,26 +11,29 @@ from torch import Tensor, nn
 from tacit._support import checks
 from tacit._support.names import grow
 from tacit._support.trees import concatenate, map_tensors
-from tacit.calling.arguments import check_exclusive, check_generator
+from tacit.calling.activation import NotInActivationSpaceError, noisy_weights
+from tacit.calling.arguments import Draws, check_exclusive, check_generator
 from tacit.calling.caller import (
     Caller,
     Inputs,
     Weights,
     in_chunks,
     leading_shape,
-    tracked_statistics,
 )
 from tacit.calling.deferral import Deferral
-from tacit.calling.draws import batch_size, call_in_groups
+from tacit.calling.each import ActivationSpace
 from tacit.calling.factor_scaling import FactorScaling
 from tacit.calling.summary import call_notes, summary
+from tacit.calling.training_calls import call_draws
 from tacit.calling.usage import tied_names
 from tacit.likelihood import Likelihood
 from tacit.scaling import Parametrization, group_parameters
-from tacit.weights.distribution import Distribution
+from tacit.weights.distribution import Distribution, draw_noise
 from tacit.weights.layers import RandomLayer
 from tacit.weights.noise import Noise
 from tacit.weights.prior import Prior
+
+NOISE = "noise of "  # prefix of a layer's noise among stacked weights; no name has a space
 
 
 class Variational(FactorScaling):
@@ -44,7 +46,7 @@ class Variational(FactorScaling):
         layers: The random layers.
         noise: The distribution of z in w = mean + S z.
         parametrization: Sets the initial scales and how learning rates scale.
-        draws: Number of draws per batch in train mode.
+        draws: Number of draws per batch in train mode, or "each" for one per example.
         likelihood: The distribution of the targets given the outputs, or None.
         preprocessing: How inputs must be preprocessed, stored by `tacit.save`, or None.
     """
@@ -57,7 +59,7 @@ class Variational(FactorScaling):
         layers: list[RandomLayer],
         noise: Noise,
         parametrization: Parametrization,
-        draws: int,
+        draws: Draws,
         likelihood: Likelihood | None = None,
     ) -> None:
         super().__init__()
@@ -69,7 +71,8 @@ class Variational(FactorScaling):
         self.draws = draws
         self.likelihood = likelihood
         self.preprocessing: dict[str, Any] | None = None
-        self._caller = Caller(tied_names(module))
+        self.caller = Caller(tied_names(module))
+        self.activation_space = ActivationSpace()
         for layer in layers:
             owner, home = module.get_submodule(layer.name), grow(self.factors, layer.name)
             for name, factor in layer.factors.items():
@@ -81,7 +84,7 @@ class Variational(FactorScaling):
         """The distributions of the random layers, by the layers' labels."""
         if self.deferral is not None:
             self.settle()
-        return {layer.label: self._distribution(layer) for layer in self.layers}
+        return {layer.label: self.distribution(layer) for layer in self.layers}
 
     @property
     def _shapes(self) -> dict[str, torch.Size]:
@@ -92,9 +95,10 @@ class Variational(FactorScaling):
             for tensor, shape in layer.shapes.items()
         }
 
-    def _distribution(self, layer: RandomLayer) -> Distribution:
+    def distribution(self, layer: RandomLayer) -> Distribution:
+        """Return the distribution of a layer, possibly with updates of its factors deferred."""
         owner = self.module.get_submodule(layer.name)
-        home = self.unsettled_factors.get_submodule(layer.name)
+        home = cast(nn.Module, self._modules["factors"]).get_submodule(layer.name)
         mean: dict[str, Any] = {name: owner._parameters.get(name) for name in layer.shapes}
         if any(value is None or value.shape != layer.shapes[n] for n, value in mean.items()):
             raise RuntimeError(
@@ -110,7 +114,7 @@ class Variational(FactorScaling):
         self,
         *args: Any,
         samples: int | None = None,
-        draws: int | None = None,
+        draws: Draws | None = None,
         weights: Weights | None = None,
         chunk_size: int | None = None,
         generator: torch.Generator | None = None,
@@ -133,6 +137,10 @@ class Variational(FactorScaling):
                 is still an unbiased estimate of the expected loss, with less noise. The batch must
                 be the first dimension of every tensor among the arguments and in the output. Batch
                 norm in train mode normalises each group separately, as in data-parallel training.
+                "each" for one draw per example, without forming weights, in the layers whose
+                covariance allows it, such as `tacit.Relative`; the others have one draw for the
+                whole batch. Where no layer allows it, or examples depend on each other, 8 groups;
+                if "each" is the model's default, one draw for the whole batch.
             weights: Sampled weights from `sample`, to evaluate the same functions again. Their
                 sample shape leads in every tensor of the output.
             chunk_size: With `samples` or `weights`: how many functions to run at a time, to bound
@@ -154,7 +162,7 @@ class Variational(FactorScaling):
         if chunk_size is not None:
             raise ValueError("chunk_size applies only to samples or weights.")
         if draws is not None or self.training:
-            return self._call_draws(draws, generator, inputs)
+            return call_draws(self, draws, generator, inputs)
         return self.module(*args, **kwargs)
 
     def sample(
@@ -175,7 +183,12 @@ class Variational(FactorScaling):
         return self._draw(checks.sample_shape("sample", shape), generator)
 
     def param_groups(
-        self, lr: float, optimizer: str = "sgd", *, weight_decay: float = 0.0
+        self,
+        lr: float,
+        optimizer: str = "sgd",
+        *,
+        weight_decay: float = 0.0,
+        factor_speed: float | None = None,
     ) -> list[dict[str, Any]]:
         """Return parameter groups for an optimizer: every parameter once, with its learning rate.
 
@@ -187,11 +200,16 @@ class Variational(FactorScaling):
             lr: Base learning rate, before scaling by the parametrization.
             optimizer: The name of the optimizer: "sgd", "adam", "adamw" and others.
             weight_decay: Weight decay of the means. Factors have none: it would shrink the prior.
+            factor_speed: How fast the prior is forgotten: the learning rate of the factors relative
+                to the scaling above. The `speed` of each covariance if left out: 1 as in the paper,
+                and 0.01 for `tacit.Relative`. 0 keeps the prior's factors.
 
         Raises:
             ValueError: If the optimizer's scaling is unknown, or a parameter is in no group.
         """
-        return group_parameters(self.entries(optimizer), self, lr, weight_decay)
+        if factor_speed is not None:
+            factor_speed = checks.nonnegative_number("factor_speed", factor_speed)
+        return group_parameters(self.entries(optimizer, factor_speed), self, lr, weight_decay)
 
     def prior(self) -> Prior:
         """Return a frozen copy of the current distribution, for `tacit.ELBO` and `tacit.GVI`.
@@ -215,24 +233,23 @@ class Variational(FactorScaling):
 
         Lists the calls that run in a loop, with vmap's reason, and whether `draws` run in one pass.
         """
-        return call_notes(self._caller)
+        return call_notes(self.caller, self.activation_space)
 
     def __repr__(self) -> str:
-        return summary(
-            self.parameter_counts(), self.module, self.layers, self.likelihood, self._caller
-        )
+        notes = call_notes(self.caller, self.activation_space, failures_only=True)
+        return summary(self.parameter_counts(), self.module, self.layers, self.likelihood, notes)
+
+    def train(self, mode: bool = True) -> Variational:
+        """Set the mode; the next training call after a change verifies the use of weights."""
+        if mode and not self.training:
+            self.caller.verified = False
+        super().train(mode)
+        return self
 
     def defer_to(self, deferral: Deferral | None) -> None:
         """Let an optimizer defer the updates of the factors; None stops it."""
         self.settle()
         self.deferral = deferral
-
-    def train(self, mode: bool = True) -> Variational:
-        """Set the mode; the next training call after a change verifies the use of weights."""
-        if mode and not self.training:
-            self._caller.verified = False
-        super().train(mode)
-        return self
 
     def settle(self) -> None:
         """Apply all deferred updates to the factors.
@@ -285,30 +302,19 @@ class Variational(FactorScaling):
         self.settle()
         return super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
 
-    def _training_weights(
-        self, shape: tuple[int, ...], generator: torch.Generator | None
-    ) -> dict[str, Tensor]:
-        """Draw weights for a training step; layers with deferred updates by their optimizer."""
-        plain = generator is not None or not self.training or torch.compiler.is_compiling()
-        if self.deferral is None or plain:
-            return self._draw(shape, generator)
-        distributions = {layer.label: self._distribution(layer) for layer in self.layers}
-        drawn = self.deferral.draw(distributions, shape)
-        others = {n: d for n, d in distributions.items() if n not in drawn}
-        weights = self._weights(others, _draw_noise(others, shape, None))
-        for layer in (layer for layer in self.layers if layer.label in drawn):
-            own = distributions[layer.label].with_padding(drawn[layer.label])
-            for tensor, sampled in own.items():
-                weights[layer.parameters[tensor]] = sampled
-        return weights
-
     def _draw(self, shape: tuple[int, ...], generator: torch.Generator | None) -> dict[str, Tensor]:
         distributions = self.distributions
-        return self._weights(distributions, _draw_noise(distributions, shape, generator))
+        return self.form_weights(distributions, draw_noise(distributions, shape, generator))
 
-    def _weights(
+    def form_weights(
         self, distributions: Mapping[str, Distribution], noise: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
+        """Return the weights of some layers for given noise, by their names in the module.
+
+        Args:
+            distributions: The distributions of the layers by label.
+            noise: Their noise, label -> (*sample, K).
+        """
         return {
             layer.parameters[tensor]: sampled
             for layer in self.layers
@@ -316,27 +322,15 @@ class Variational(FactorScaling):
             for tensor, sampled in distributions[layer.label].weights(noise[layer.label]).items()
         }
 
-    def _call_draws(
-        self, draws: int | None, generator: torch.Generator | None, inputs: Inputs
-    ) -> Any:
-        count = self.draws if draws is None else checks.positive_integer("draws", draws)
-        size = 1 if count == 1 else batch_size(self.module, inputs)
-        if draws is None and count > 1:
-            # The default is an upper limit, since the last batch of an epoch may be smaller. Batch
-            # norm needs two examples per group.
-            count = min(count, size // 2 if tracked_statistics(self.module) else size)
-        caller, module = self._caller, self.module
-        if count <= 1:
-            weights = self._training_weights((), generator)
-            return caller.verified_call(
-                module, weights, partial(caller.call, module, weights, inputs)
-            )
-        if count > size:
-            raise ValueError(f"draws: expected at most one per example, {size}; received {count}.")
-        weights = self._training_weights((count,), generator)
-        return caller.verified_call(
-            module, weights, partial(call_in_groups, caller, module, weights, inputs, size)
-        )
+    def layers_in_activation_space(self) -> dict[str, tuple[RandomLayer, Distribution]]:
+        """Return the layers that are called in activation space, with their distributions."""
+        refused = self.activation_space.refused
+        return {
+            layer.label: (layer, self.distribution(layer))
+            for layer in self.layers
+            if layer.covariance.acts_on_activations
+            and not any(name in refused for name in layer.parameters.values())
+        }
 
     def _call_samples(
         self,
@@ -347,33 +341,47 @@ class Variational(FactorScaling):
     ) -> Any:
         # All noise is drawn first, so that chunks don't change it; weights only chunk by chunk.
         samples = checks.positive_integer("samples", samples)
-        distributions = self.distributions
-        noise = _draw_noise(distributions, (samples,), generator)
+        noise = draw_noise(self.distributions, (samples,), generator)
+        return self._call_noise(noise, chunk_size, inputs)
+
+    def _call_noise(
+        self, noise: Mapping[str, Tensor], chunk_size: int | None, inputs: Inputs
+    ) -> Any:
+        """Call the module with M functions given by their noise, (M, K) for each layer."""
+        caller, module, active = self.caller, self.module, self.layers_in_activation_space()
+        formed = {label: d for label, d in self.distributions.items() if label not in active}
         if chunk_size is None:
-            chunk_size = self._caller.best_chunk(self.module, self._shapes, inputs)
+            parameters = [
+                name
+                for layer in self.layers
+                if layer.label in formed
+                for name in layer.parameters.values()
+            ]
+            chunk_size = caller.best_chunk(module, self._shapes, inputs, parameters)
+
+        def prepare(state: Weights) -> Weights:
+            own = {label: state[NOISE + label] for label in active}
+            rest = {name: tensor for name, tensor in state.items() if not name.startswith(NOISE)}
+            return {**rest, **noisy_weights(active, own)}
+
         chunks = (
-            (self._weights(distributions, part), inputs) for part in in_chunks(noise, chunk_size)
+            ({**self.form_weights(formed, part), **{NOISE + n: part[n] for n in active}}, inputs)
+            for part in in_chunks(noise, chunk_size)
         )
-        return concatenate(self._caller.call_stacked(self.module, chunks))
+        try:
+            outputs = caller.call_stacked(module, chunks, prepare=prepare if active else None)
+        except NotInActivationSpaceError as error:
+            self.activation_space.refuse(error)
+            return self._call_noise(noise, chunk_size, inputs)
+        return concatenate(outputs)
 
     def _call_weights(self, weights: Weights, chunk_size: int | None, inputs: Inputs) -> Any:
         shape = leading_shape(weights, self._shapes)
         if not shape:
-            return self._caller.call(self.module, weights, inputs)
+            return self.caller.call(self.module, weights, inputs)
         flat = {name: tensor.flatten(0, len(shape) - 1) for name, tensor in weights.items()}
         if chunk_size is None:
-            chunk_size = self._caller.best_chunk(self.module, weights, inputs)
+            chunk_size = self.caller.best_chunk(self.module, weights, inputs)
         chunks = ((part, inputs) for part in in_chunks(flat, chunk_size))
-        output = concatenate(self._caller.call_stacked(self.module, chunks))
+        output = concatenate(self.caller.call_stacked(self.module, chunks))
         return map_tensors(lambda tensor: tensor.unflatten(0, shape), output)
-
-
-def _draw_noise(
-    distributions: Mapping[str, Distribution],
-    shape: tuple[int, ...],
-    generator: torch.Generator | None,
-) -> dict[str, Tensor]:
-    return {
-        label: distribution.draw_noise(shape, generator=generator)
-        for label, distribution in distributions.items()
-    }

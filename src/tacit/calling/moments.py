@@ -57,7 +57,7 @@ def output_moments(
     variance = torch.zeros_like(output)
     for layer, distribution in zip(model.layers, model.distributions.values(), strict=True):
         if layer.name == name:
-            part = layer.covariance.output_variance(distribution.factors, features, layer.shapes)
+            part = layer.covariance.output_variance(distribution.resolved, features, layer.shapes)
             variance = variance + part.reshape(output.shape)
     return output, variance
 

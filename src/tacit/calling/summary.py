@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from torch import nn
 
 from tacit.calling.caller import Caller
+from tacit.calling.each import ActivationSpace
 from tacit.likelihood import Likelihood
 from tacit.weights.layers import RandomLayer
 
@@ -16,9 +17,9 @@ def summary(
     module: nn.Module,
     layers: Sequence[RandomLayer],
     likelihood: Likelihood | None,
-    caller: Caller,
+    notes: Sequence[str],
 ) -> str:
-    """Return the text of `print(model)`: parameters, random layers, calls that run in a loop."""
+    """Return the text of `print(model)`: parameters, random layers, and notes on slow calls."""
     lines = [
         f"Variational({type(module).__name__}): {counts['module']:,} parameters "
         f"+ {counts['factors']:,} in covariance factors"
@@ -32,17 +33,26 @@ def summary(
         lines.append(f"  {layer.label:{width}}  {layer.covariance}  over {tensors}")
     if likelihood is not None:
         lines.append(f"  likelihood: {likelihood}")
-    lines += [f"  {note}" for note in _loop_notes(caller)]
+    lines += [f"  {note}" for note in notes]
     return "\n".join(lines)
 
 
-def call_notes(caller: Caller) -> list[str]:
+def call_notes(caller: Caller, space: ActivationSpace, failures_only: bool = False) -> list[str]:
     """Return how kinds of calls run, one sentence each, for the kinds that have been tried."""
-    one_pass = [
-        f"draws in {_mode(training)} mode {'run' if groupable else 'do not run'} in one pass"
-        for training, groupable in caller.groupable.items()
+    found = [
+        (works, f"{what} in {_mode(training)} mode {'run' if works else 'do not run'} {how}")
+        for what, how, tried in (
+            ("draws", "in one pass", caller.groupable),
+            ("draws of each example", "in activation space", space.verified),
+        )
+        for training, works in tried.items()
     ]
-    return _loop_notes(caller) + one_pass
+    in_weight_space = [
+        f"{name} has one draw per batch: {operation} can't have more"
+        for name, operation in space.refused.items()
+    ]
+    tried = [note for works, note in found if not (works and failures_only)]
+    return _loop_notes(caller) + tried + in_weight_space
 
 
 def _loop_notes(caller: Caller) -> list[str]:

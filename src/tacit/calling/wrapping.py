@@ -7,8 +7,7 @@ import inspect
 import torch
 from torch import nn
 
-from tacit._support import checks
-from tacit.calling.arguments import check_generator
+from tacit.calling.arguments import Draws, check_generator, number_of_draws
 from tacit.calling.model import Variational
 from tacit.likelihood import Likelihood
 from tacit.scaling.parametrization import MaximalUpdate, Parametrization, Standard
@@ -33,7 +32,7 @@ def variational(
     noise: Noise | None = None,
     parametrization: Parametrization | None = None,
     likelihood: Likelihood | None = None,
-    draws: int = 1,
+    draws: Draws | None = None,
     generator: torch.Generator | None = None,
 ) -> Variational:
     """Make a module variational: put a distribution over the parameters of some of its layers.
@@ -56,8 +55,10 @@ def variational(
         likelihood: Distribution of the targets given the outputs, for instance
             `tacit.Categorical()`. Used by `tacit.fit` and `tacit.predict`; not needed in your own
             training loop.
-        draws: Number of draws of the weights per batch in train mode, at most one per example; see
-            `Variational.forward`. More draws mean less gradient noise.
+        draws: Number of draws of the weights per batch in train mode, or "each" for one per
+            example; see `Variational.forward`. More draws mean less gradient noise. If left out,
+            "each" where the noise of all random layers can act on activations, as with
+            `tacit.Relative`, otherwise 1.
         generator: Source of randomness for the initial factors.
 
     Raises:
@@ -94,8 +95,10 @@ def variational(
             "likelihood: expected tacit.Categorical(), Bernoulli(), Gaussian() or "
             f"HeteroscedasticGaussian(), received {likelihood!r}."
         )
-    draws = checks.positive_integer("draws", draws)
     layers = select_layers(module, where, rank)
+    if draws is None:
+        draws = "each" if all(each.covariance.acts_on_activations for each in layers) else 1
+    draws = number_of_draws("draws", draws)
     _check_not_scripted(module, layers)
     model = Variational(
         module, layers, noise or Gaussian(), parametrization or Standard(), draws, likelihood

@@ -33,11 +33,15 @@ from tacit.weights.covariance import (
     LowRank,
     LowRankPlusDiagonal,
     PositiveDiagonal,
+    Relative,
 )
 from tacit.weights.noise import Gaussian as GaussianNoise
 from tacit.weights.noise import Laplace, StudentT
 
-COVARIANCES = (LowRank, FullRank, Diagonal, PositiveDiagonal, Kronecker, LowRankPlusDiagonal)
+COVARIANCES = (
+    *(LowRank, FullRank, Diagonal, PositiveDiagonal, Kronecker, LowRankPlusDiagonal),
+    Relative,
+)
 NOISES = (GaussianNoise, Laplace, StudentT)
 LIKELIHOODS = (Categorical, Bernoulli, Gaussian, HeteroscedasticGaussian)
 SHAPES = "shapes"
@@ -80,7 +84,7 @@ MODEL: dict[str, schema.Rule] = {
     "network": NETWORK,
     "layers": schema.table_of(_kinds(COVARIANCES)),
     "noise": _kinds(NOISES),
-    "draws": schema.integer(1, 2**31),
+    "draws": schema.word_or("each", schema.integer(1, 2**31)),
     "likelihood": schema.optional(LIKELIHOOD),
     "preprocessing": schema.optional(schema.table_of(schema.anything)),
 }

@@ -91,12 +91,12 @@ def load(
     if not Path(path).is_file():
         raise FileNotFoundError(f"load: there is no file {path}.")
     header, tensors = files.read(Path(path), KEY, "tacit.save")
-    rebuilt = net is None
+    rebuilt = ("",) if net is None else ("likelihood.",)
     net = build_network(header["network"], path) if net is None else net
     model = build_model(header, net, path, parametrization)
     files.check_fits(path, model.state_dict(), tensors)
-    if rebuilt:
-        for name, own in model.state_dict(keep_vars=True).items():
+    for name, own in model.state_dict(keep_vars=True).items():
+        if name.startswith(rebuilt):
             own.data = own.data.to(tensors[name].dtype)  # in place: tied tensors stay tied
     model.load_state_dict(tensors)
     return model.eval()

@@ -30,7 +30,7 @@ class Categorical(DiscreteLikelihood):
     T, set by `tacit.calibrate`, divides the logits of predictions: T > 1 lowers confidence.
 
     Args:
-        class_names: Names of the classes.
+        class_names: Names of the classes; numbers become strings.
         class_weights: Weights of the classes in the loss, which is a weighted mean, as in torch.
         label_smoothing: Probability mass of each target that is spread uniformly over all classes.
         averaging: How the predictions of several functions are combined: "log_probs" (the paper's
@@ -50,7 +50,7 @@ class Categorical(DiscreteLikelihood):
 
     def __init__(
         self,
-        class_names: Sequence[str] | None = None,
+        class_names: Sequence[str] | Sequence[int] | None = None,
         *,
         class_weights: Sequence[float] | Tensor | None = None,
         label_smoothing: float = 0.0,
@@ -67,10 +67,8 @@ class Categorical(DiscreteLikelihood):
         outputs, targets = aligned("Categorical", outputs, targets, event=1, samples=samples)
         check_labels(targets, outputs.shape[-1])
         weights = self.class_weights
-        if weights is not None and len(weights) != outputs.shape[-1]:
-            raise ValueError(
-                f"class_weights: expected {outputs.shape[-1]} weights, received {len(weights)}."
-            )
+        if weights is not None:
+            _check_weights(weights, targets, outputs.shape[-1])
         return F.cross_entropy(
             outputs.flatten(0, -2),
             targets.long().expand(outputs.shape[:-1]).flatten(),
@@ -92,6 +90,24 @@ class Categorical(DiscreteLikelihood):
         self._check_classes_last(outputs)
         scaled = scaled_logits(outputs, self.temperature, self.scope, self.offset)
         return ClassPredictive(scaled, self.averaging, self.class_names)
+
+    def check_layout(self, outputs: Tensor) -> None:
+        """Raise ValueError if nothing tells which dimension of the outputs is that of the classes.
+
+        With targets their shape tells. For predictions of several labels per example it takes
+        `class_names` or another setting with one entry per class: (M, B, D, C) can't be told from
+        torch's order (M, B, C, D) otherwise.
+
+        Args:
+            outputs: Logits of M functions, (M, B, C) or (M, B, D, C).
+        """
+        if outputs.ndim == 4 and not self._classes():
+            raise ValueError(
+                "Categorical: expected logits with classes last, received outputs of shape "
+                f"{tuple(outputs.shape)}, samples and batch first, where either of the other "
+                "dimensions may be that of the classes. Name the classes to tell which: for the "
+                f"last, Categorical(class_names=range({outputs.shape[-1]}))."
+            )
 
     def set_temperature(
         self, temperature: float | Tensor, scope: Scope = "logits", offset: float | Tensor = 0.0
@@ -162,6 +178,17 @@ def _smoothing(given: object) -> float:
             f"label_smoothing: expected a number from 0 to below 1, received {given!r}."
         )
     return float(given)
+
+
+def _check_weights(weights: Tensor, labels: Tensor, classes: int) -> None:
+    """Raise ValueError unless the weights fit the classes, and the weighted mean exists."""
+    if len(weights) != classes:
+        raise ValueError(f"class_weights: expected {classes} weights, received {len(weights)}.")
+    if labels.numel() and not weights[labels.long()].any():
+        raise ValueError(
+            "class_weights: all targets of a batch are of classes with weight 0, so their weighted "
+            "mean is undefined. Use larger batches, or leave these examples out of the data."
+        )
 
 
 def _weights(given: Sequence[float] | Tensor) -> Tensor:

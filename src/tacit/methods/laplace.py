@@ -143,23 +143,29 @@ class LastLayer(Predictor):
         return phi, outputs.double()
 
     def fit_curvature(self, data: Batches) -> float:
-        """Compute A and G from training data; return the log-likelihood of the data."""
+        """Compute A and G from training data; return the log-likelihood of the data.
+
+        With class weights the loss is a weighted mean. Weights then count relative to their mean,
+        so that N examples have the curvature and the log-likelihood of N examples.
+        """
         total_a: Tensor | float = 0.0
         total_g: Tensor | float = 0.0
-        count, log_likelihood = 0, 0.0
+        examples, count, weight, log_likelihood = 0, 0, 0.0, 0.0
         for batch in data.epoch():
             phi, outputs = batch.call(self.features, self.last_layer.weight)
+            targets = batch.targets.to(outputs.device)
             total_a = total_a + phi.T @ phi
-            total_g = total_g + curvature(self.likelihood, outputs)
-            loss = self.likelihood.loss(outputs, batch.targets.to(outputs.device), samples=False)
-            log_likelihood -= loss.item() * len(phi)
-            count += len(phi)
-        for name, matrix in (("input", total_a), ("output", total_g / count)):
+            total_g = total_g + curvature(self.likelihood, outputs, targets)
+            loss, own = total_loss(self.likelihood, outputs, targets)
+            log_likelihood -= loss
+            examples, count, weight = examples + len(phi), count + targets.numel(), weight + own
+        mean_weight = weight / count
+        for name, matrix in (("input", total_a), ("output", total_g / (mean_weight * examples))):
             values, vectors = torch.linalg.eigh(matrix)
             setattr(self, f"{name}_values", values.clamp_min(0))
             # Row-major, as after loading from a file: the same layout gives the same bits.
             setattr(self, f"{name}_vectors", vectors.contiguous())
-        return log_likelihood
+        return log_likelihood / mean_weight
 
     def log_evidence(self, precision: float) -> float:
         """Return the log marginal likelihood minus the log-likelihood, for a prior precision."""
@@ -267,11 +273,34 @@ def output_layer(net: nn.Module, batch: Batch) -> str:
     return names[0]
 
 
-def curvature(likelihood: Likelihood, outputs: Tensor) -> Tensor:
-    """Return the Hessian of the loss in the outputs, summed over examples, (C, C)."""
+def total_loss(likelihood: Likelihood, outputs: Tensor, targets: Tensor) -> tuple[float, float]:
+    """Return numerator and denominator of the mean in the loss: sums of losses and of weights.
+
+    The loss itself is undefined for a batch of classes with weight 0.
+    """
+    if not isinstance(likelihood, Categorical) or likelihood.class_weights is None:
+        count = targets.numel()
+        return likelihood.loss(outputs, targets, samples=False).item() * count, float(count)
+    w, smoothing = likelihood.class_weights.to(outputs), likelihood.label_smoothing
+    labels = targets.long().view(-1, 1)
+    losses = -w * F.log_softmax(outputs, -1)  # (B, C)
+    own, smooth = losses.gather(-1, labels).sum().item(), losses.mean(-1).sum().item()
+    return (1 - smoothing) * own + smoothing * smooth, w[labels].sum().item()
+
+
+def curvature(likelihood: Likelihood, outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the Hessian of the weighted losses in the outputs, summed over examples, (C, C).
+
+    The cross-entropy with any target t, -sum_c t_c log p_c, has the Hessian
+    sum_c t_c (diag(p) - p p^T). Label smoothing alone leaves sum_c t_c at 1. With class weights w
+    and smoothing e it is (1 - e) w_y + e mean(w).
+    """
     if isinstance(likelihood, Categorical):
-        p = F.softmax(outputs, -1)
-        return torch.diag(p.sum(0)) - p.T @ p
+        p, mass = F.softmax(outputs, -1), torch.ones_like(outputs[:, :1])
+        if likelihood.class_weights is not None:
+            w, smoothing = likelihood.class_weights.to(p), likelihood.label_smoothing
+            mass = (1 - smoothing) * w[targets.long().reshape(-1, 1)] + smoothing * w.mean()
+        return torch.diag((mass * p).sum(0)) - (mass * p).T @ p
     if isinstance(likelihood, Bernoulli):
         p = outputs.sigmoid()
         return torch.diag((p * (1 - p)).sum(0))

@@ -9,8 +9,26 @@ from tacit.scaling.parametrization.standard import given_or_standard
 from tacit.scaling.parametrized import Parametrized, ScalingRow
 
 
-def describe(net: nn.Module, parametrization: Parametrization | None = None) -> list[ScalingRow]:
-    """Print a table of all tensors: role, fans, initial standard deviation, learning-rate factors.
+class ScalingTable(list[ScalingRow]):
+    """Rows of `describe`, printed as a table."""
+
+    def __repr__(self) -> str:
+        from rich.markup import escape  # importing rich takes longer than the rest of this module
+        from rich.table import Table
+
+        from tacit._support.console import table_text
+
+        table = Table("tensor", "shape", "role", "fan in", "fan out", "std", "lr SGD", "lr Adam")
+        for row in self:
+            shape = "x".join(map(str, row.shape)) or "scalar"
+            values = (f"{value:.4g}" for value in (row.std, row.sgd, row.adam))
+            fans = str(row.fan_in), str(row.fan_out)
+            table.add_row(escape(row.name), shape, row.role, *fans, *values)
+        return table_text(table)
+
+
+def describe(net: nn.Module, parametrization: Parametrization | None = None) -> ScalingTable:
+    """Return a table of all tensors: role, fans, initial standard deviation, learning-rate factors.
 
     Wrongly inferred roles show here; correct them with `roles={"head": "output"}`. The standard
     deviation is that of weights at initialization, and of the noise of random tensors;
@@ -21,25 +39,20 @@ def describe(net: nn.Module, parametrization: Parametrization | None = None) -> 
         parametrization: Parametrization of a plain network; `tacit.Standard()` by default.
 
     Returns:
-        The rows of the table. A covariance factor has its parameter's role and fans.
+        The rows, a list that prints as a table. A covariance factor has its parameter's role and
+        fans.
+
+    Examples:
+        >>> import tacit, torch
+        >>> rows = tacit.describe(torch.nn.Linear(4, 2), tacit.MaximalUpdate())
+        >>> [(row.name, row.role, row.sgd) for row in rows]
+        [('weight', 'output', 0.25), ('bias', 'scalar', 1.0)]
     """
-    from rich.table import Table  # importing rich takes longer than the rest of this module
-
-    from tacit._support.console import print_table
-
     if isinstance(net, Parametrized):
         if parametrization is not None:
             raise ValueError("describe: a variational model has its own parametrization.")
-        rows = net.scaling_rows()
-    else:
-        rows = scaling_rows(net, parametrization)
-    table = Table("tensor", "shape", "role", "fan in", "fan out", "std", "lr SGD", "lr Adam")
-    for row in rows:
-        shape = "x".join(map(str, row.shape)) or "scalar"
-        values = (f"{value:.4g}" for value in (row.std, row.sgd, row.adam))
-        table.add_row(row.name, shape, row.role, str(row.fan_in), str(row.fan_out), *values)
-    print_table(table)
-    return rows
+        return ScalingTable(net.scaling_rows())
+    return ScalingTable(scaling_rows(net, parametrization))
 
 
 def scaling_rows(

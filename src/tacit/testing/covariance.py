@@ -35,8 +35,8 @@ LAYERS: dict[str, dict[str, torch.Size]] = {
 class CovarianceSuite(DivergenceSuite):
     """Tests that pytest collects from a subclass, which defines `covariances` and `reference`.
 
-    In both, `shapes` are the shapes of a layer's tensors and `factors` the tensors that the
-    structure builds S from.
+    In both, `shapes` are the shapes of a layer's tensors. `factors` are the tensors of S that
+    `Covariance.resolve` returns: the trained ones, unless S depends on the mean.
 
     Examples:
         >>> import torch, tacit
@@ -53,7 +53,10 @@ class CovarianceSuite(DivergenceSuite):
 
     @abstractmethod
     def covariances(self, shapes: Shapes) -> list[Covariance]:
-        """Return structures for a layer: the smallest possible, one in between, the largest."""
+        """Return structures for a layer: the smallest possible, one in between, the largest.
+
+        None for a layer that the structure refuses.
+        """
 
     @abstractmethod
     def reference(
@@ -62,6 +65,12 @@ class CovarianceSuite(DivergenceSuite):
         """Return Sigma, (P, P), from the definition, without using the structure."""
 
     def cases(self, dtype: torch.dtype = torch.float64) -> Iterator[Case]:
+        """Yield each structure for each kind of layer, with the tensors of S."""
+        for covariance, shapes, trained in self.trained_cases(dtype):
+            S = covariance.resolve(make_mean(shapes, dtype=dtype), trained)
+            yield covariance, shapes, {n: t.detach().requires_grad_() for n, t in S.items()}
+
+    def trained_cases(self, dtype: torch.dtype = torch.float64) -> Iterator[Case]:
         """Yield each structure for each kind of layer, with initialized factors."""
         for shapes in LAYERS.values():
             for covariance in self.covariances(shapes):
@@ -90,12 +99,13 @@ class CovarianceSuite(DivergenceSuite):
                 }
 
     def test_shift_adds_what_apply_returns(self) -> None:
-        for covariance, shapes, factors in self.cases():
-            mean = {n: torch.randn(shape, dtype=torch.float64) for n, shape in shapes.items()}
+        for covariance, shapes, factors in self.trained_cases():
+            mean = make_mean(shapes)
+            S = covariance.resolve(mean, factors)
             for sample in ((), (5,), (2, 3)):
                 z = torch.randn(*sample, covariance.noise_size(shapes), dtype=torch.float64)
                 shifted = covariance.shift(mean, factors, z, shapes)
-                for name, deviation in covariance.apply(factors, z, shapes).items():
+                for name, deviation in covariance.apply(S, z, shapes).items():
                     assert_close(shifted[name], mean[name] + deviation)
 
     def test_apply_is_linear_and_agrees_across_batches(self) -> None:
@@ -115,14 +125,13 @@ class CovarianceSuite(DivergenceSuite):
 
     def test_samples_have_the_right_mean_and_covariance(self, draws: int = 20_000) -> None:
         """Within 5.5 standard errors of products of Gaussians, for every pair of parameters."""
-        for covariance, shapes, factors in self.cases():
-            mean = {name: torch.randn(shape, dtype=torch.float64) for name, shape in shapes.items()}
-            layer = Distribution(mean, factors, covariance, Gaussian(), shapes)
+        for covariance, shapes, factors in self.trained_cases():
+            layer = Distribution(make_mean(shapes), factors, covariance, Gaussian(), shapes)
             generator = torch.Generator().manual_seed(0)
             weights = layer.weights(layer.draw_noise((draws,), generator=generator))
             flat = torch.cat([weights[name].reshape(draws, -1) for name in shapes], dim=1)
             deviation = flat - layer.dense_mean()
-            Sigma = self.reference(covariance, factors, shapes).detach()
+            Sigma = self.reference(covariance, layer.resolved, shapes).detach()
             variances = Sigma.diagonal()
             error = (variances / draws).sqrt()
             assert (deviation.mean(0).abs() <= 5.5 * error).all()
@@ -130,22 +139,25 @@ class CovarianceSuite(DivergenceSuite):
             assert ((deviation.T @ deviation / draws - Sigma).abs() <= 5.5 * error).all()
 
     def test_initial_variance_is_the_scale_squared(self, redraws: int = 400) -> None:
-        """At every rank: the mean variance over redraws, within 6 standard errors."""
-        for unscaled, shapes, factors in self.cases():
+        """At every rank: the mean variance over redraws, within 6 standard errors.
+
+        All entries of the mean have their initial scale, for noise relative to the mean. Tensors
+        without a factor have no noise.
+        """
+        for unscaled, shapes, factors in self.trained_cases():
             covariance = dataclasses.replace(unscaled, scale=2.0)  # type: ignore[type-var]
             scales = {name: 0.1 * (i + 1) for i, name in enumerate(shapes)}
+            mean = {n: torch.full(shape, scales[n]).double() for n, shape in shapes.items()}
+            noisy = [name for name in shapes if any(f.startswith(name) for f in factors)]
             generator = torch.Generator().manual_seed(0)
             relative = []
             for _ in range(redraws):
                 covariance.initialize(factors, scales, shapes, generator=generator)
-                variances = self.reference(covariance, factors, shapes).detach().diagonal()
+                S = covariance.resolve(mean, factors)
+                variances = self.reference(covariance, S, shapes).detach().diagonal()
                 parts = variances.split([shape.numel() for shape in shapes.values()])
-                relative.append(
-                    [
-                        float(part.mean()) / (2 * scale) ** 2
-                        for part, scale in zip(parts, scales.values(), strict=True)
-                    ]
-                )
+                found = dict(zip(shapes, parts, strict=True))
+                relative.append([float(found[n].mean()) / (2 * scales[n]) ** 2 for n in noisy])
             sample = torch.tensor(relative, dtype=torch.float64)
             error = sample.std(0) / math.sqrt(redraws) + 1e-12
             assert ((sample.mean(0) - 1).abs() <= 6 * error).all(), (covariance, sample.mean(0))
@@ -175,7 +187,7 @@ class CovarianceSuite(DivergenceSuite):
             assert torch.autograd.gradcheck(apply, tuple(factors.values()), fast_mode=True)
 
     def test_every_factor_has_a_learning_rate(self) -> None:
-        for covariance, shapes, factors in self.cases():
+        for covariance, shapes, factors in self.trained_cases():
             scales, rates = dict.fromkeys(shapes, 0.5), dict.fromkeys(shapes, 0.1)
             for family in ("sgd", "adam"):
                 given = covariance.learning_rates(shapes, scales, rates, family)
@@ -242,3 +254,14 @@ def make_factors(
     scales = dict.fromkeys(shapes, 0.5)
     covariance.initialize(factors, scales, shapes, generator=torch.Generator().manual_seed(seed))
     return factors
+
+
+def make_mean(
+    shapes: Shapes, *, seed: int = 1, dtype: torch.dtype = torch.float64
+) -> dict[str, Tensor]:
+    """Return a random mean of a layer."""
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+        for name, shape in shapes.items()
+    }

@@ -23,7 +23,7 @@ class DivergenceSuite(ABC):
 
     @abstractmethod
     def cases(self, dtype: torch.dtype = torch.float64) -> Iterator[Case]:
-        """Yield each structure for each kind of layer, with initialized factors."""
+        """Yield each structure for each kind of layer, with the tensors of S."""
 
     @abstractmethod
     def reference(self, covariance: Covariance, factors: Factors, shapes: Shapes) -> Tensor:

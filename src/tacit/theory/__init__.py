@@ -4,7 +4,7 @@ The notation is the paper's: the N rows of X are data points, the P parameters w
 N(mu0, S0 S0^T) with S0 of shape (P, R), and the linear model is f(x) = x^T w.
 """
 
-from tacit.theory import classification, regression
+from tacit.theory import classification, regression, relative
 from tacit.theory.gaussian import (
     Normal,
     kl,
@@ -22,6 +22,7 @@ __all__ = [
     "null_projection_from_factor",
     "range_projection",
     "regression",
+    "relative",
     "squared_wasserstein",
     "squared_wasserstein_by_factors",
     "squared_wasserstein_by_subspaces",

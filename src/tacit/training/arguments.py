@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tacit._support import checks
 from tacit.calling import Variational
-from tacit.calling.arguments import check_exclusive
+from tacit.calling.arguments import Draws, check_exclusive, number_of_draws
 from tacit.calling.caller import has_batch_norm
 from tacit.calling.draws import batch_first
 from tacit.data.batches import Batches
@@ -124,8 +124,8 @@ def _number(name: str, value: object, below: float = math.inf) -> float:
 
 
 def draws_per_step(
-    model: nn.Module, samples: int, draws: int | None, objective: Objective | None
-) -> int | None:
+    model: nn.Module, samples: int, draws: Draws | None, objective: Objective | None
+) -> Draws | None:
     """Return the number of draws per step, or None for the default of several.
 
     Whether the default applies is decided with the first batch; see `coupling`.
@@ -140,16 +140,16 @@ def draws_per_step(
             f"strength), received {objective!r}."
         )
     samples = checks.positive_integer("samples", samples)
-    given = 1 if draws is None else checks.positive_integer("draws", draws)
-    if samples > 1 and given > 1:
+    given = 1 if draws is None else number_of_draws("draws", draws)
+    if samples > 1 and given != 1:
         check_exclusive("samples", draws=draws)
     if not isinstance(model, Variational):
-        if samples > 1 or given > 1 or objective is not None:
+        if samples > 1 or given != 1 or objective is not None:
             raise ValueError("samples, draws and objective are for variational models.")
         return 1
     if draws is not None or samples > 1:
         return given
-    if model.draws > 1:
+    if model.draws != 1:
         return model.draws
     return None if batch_first(model.module) and not has_batch_norm(model.module) else 1
 
@@ -193,7 +193,9 @@ def add_likelihood(
     if learned and processes > 1:
         raise ValueError("likelihood: its parameters can't be learned with several processes.")
     if learned:
-        optimizer.add_param_group({"params": learned, "lr": lr, "name": "likelihood x1"})
+        # AdamW would decay them by default.
+        group = {"params": learned, "lr": lr, "weight_decay": 0.0, "name": "likelihood x1"}
+        optimizer.add_param_group(group)
 
 
 def schedule_factor(schedule: Schedule) -> Callable[[float], float]:

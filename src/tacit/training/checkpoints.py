@@ -25,13 +25,15 @@ KEPT = 2  # number of checkpoints in a folder
 KEY = "tacit_checkpoint"
 LOCK = ".lock"  # held by the run that uses the folder
 
+DRAWS = schema.word_or("each", schema.integer(1))
 HEADER = schema.record(
     {
         "settings": schema.table_of(schema.anything),
         "epoch": schema.integer(0),
         "done": schema.integer(0),
-        "draws": schema.optional(schema.integer(1)),
+        "draws": schema.optional(DRAWS),
         "loss_sum": schema.number(nan=True),
+        "averaged": schema.integer(0),
         "history": schema.record(
             {"epochs": schema.list_of(schema.table_of(schema.anything)), "stopped": schema.text}
         ),

@@ -194,7 +194,7 @@ def _shape(tensor: Tensor) -> str:
 def check_same_run(folder: object, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise ValueError, saying what differs, unless a checkpoint is of the same run.
 
-    A run may be extended by more epochs, unless its schedule depends on their number.
+    A run may be extended by more epochs, unless its schedule or average depends on their number.
 
     Args:
         folder: Folder of the checkpoint.
@@ -208,7 +208,8 @@ def check_same_run(folder: object, before: Mapping[str, Any], now: Mapping[str, 
             f"checkpoint: the checkpoints in {folder} are of another version of tacit: they don't "
             f"record {', '.join(missing)}, so whether they are of this run can't be told. {advice}"
         )
-    extended = {"epochs": now["epochs"]} if now["schedule"] == "constant" else {}
+    extendable = now["schedule"] == "constant" and not now["average"]
+    extended = {"epochs": now["epochs"]} if extendable else {}
     different = differences({**before, **extended}, now)
     if different:
         raise ValueError(

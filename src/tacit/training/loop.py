@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from tacit._support import checks
 from tacit.calling import Variational
+from tacit.calling.arguments import Draws
 from tacit.data.batches import Batch, Batches
 from tacit.data.images import Images
 from tacit.inference.functions import likelihood_of, tensor_of
@@ -41,6 +43,7 @@ from tacit.training.arguments import (
 )
 from tacit.training.checkpoints import acquire
 from tacit.training.fingerprint import fingerprint
+from tacit.training.held_out import check_validation
 from tacit.training.history import History, plain_row
 from tacit.training.identity import describe_likelihood, describe_model, schedule_values
 from tacit.training.objective import ExpectedLoss, Objective
@@ -71,11 +74,13 @@ def fit(
     weight_decay: float = 0.0,
     batch_size: int = 128,
     samples: int = 1,
-    draws: int | None = None,
+    draws: Draws | None = None,
+    factor_speed: float | None = None,
     objective: Objective | None = None,
     likelihood: Likelihood | None = None,
     parametrization: Parametrization | None = None,
     schedule: Schedule = None,
+    average: float = 0.0,
     precision: str = "32-true",
     accelerator: str = "auto",
     devices: int | str = 1,
@@ -112,16 +117,21 @@ def fit(
         samples: Number of functions drawn per step, each applied to the whole batch.
         draws: Number of draws of the weights per step, each for a part of the batch: less noise in
             a single pass, for networks that treat examples independently and have the batch as
-            their first dimension. The default is that of `variational`, or 8; but 1 with `samples`,
+            their first dimension. "each" for one draw per example; see `Variational.forward`. The
+            default is that of `variational`, or 8; but 1 with `samples`,
             or with batch norm, which would normalise each part separately. The default of 8 is
             tried on the first batch: if outputs for a part of it alone are different, a warning
             says so, and 1 is used.
+        factor_speed: How fast the prior is forgotten; see `Variational.param_groups`.
         objective: `tacit.ExpectedLoss()` by default, or `tacit.ELBO`, `tacit.GVI`.
         likelihood: Defaults to the model's own; it is attached to a variational model without one.
         parametrization: Parametrization of a plain network; a variational model has its own.
         schedule: Learning rate schedule: "cosine" decays to 0; a function maps training progress,
             0 to 1, to a factor. With `checkpoint` it is also called before training, to recognise
             the same run.
+        average: Last part of training, as a fraction, over whose steps the parameters are averaged;
+            0 for no average. Validation scores are those of the average from then on, and batch
+            norm statistics are recomputed for it.
         precision: Fabric's precision: "32-true", "bf16-mixed", "64-true" and others.
         accelerator: Fabric's accelerator: "auto", "cpu", "cuda" and others.
         devices: Number of devices, or "auto". Under torchrun, its processes are used.
@@ -168,7 +178,11 @@ def fit(
         weight_decay=weight_decay_of(weight_decay),
         batch_size=checks.positive_integer("batch_size", batch_size),
         draws=draws_per_step(model, samples, draws, objective),
+        factor_speed=None
+        if factor_speed is None
+        else checks.nonnegative_number("factor_speed", factor_speed),
         samples=checks.positive_integer("samples", samples),
+        average=checks.probability("average", average),
         precision=precision,
         seed=seed_number(seed),
         schedule=schedule if isinstance(schedule, str) else "own" if schedule else "constant",
@@ -196,7 +210,7 @@ def fit(
         stepper = make_optimizer(
             model, settings.lr, settings.optimizer,
             parametrization=parametrization, weight_decay=settings.weight_decay,
-            deferred_draws=(settings.draws or DRAWS) if settings.samples == 1 else None, **extra,
+            factor_speed=settings.factor_speed, deferred_draws=_deferred_draws(settings), **extra,
         )  # fmt: skip
         add_likelihood(stepper, model, likelihood, settings.lr, parts)
         with _locked(fabric, checkpoint):
@@ -207,8 +221,11 @@ def fit(
             if resume == "auto" and run.restore() and shows and not run.finished:
                 announce_resume(run)
             reset_calibration(likelihood)
+            if held_out is not None and not run.finished:
+                check_validation(model, likelihood, held_out, run.device)
             stop = _train(run, objective, factor, held_out, callbacks, shows)
-            run.use_best()
+            if run.history.stopped != "interrupted":
+                run.use_result(_calls(run))
     _warn_if_worse(run.history)
     if run.history.stopped == "interrupted":
         hint = f"; run again to resume from {checkpoint}" if checkpoint else ""
@@ -231,9 +248,10 @@ def _train(
         while not run.finished:
             row = _epoch(run, loss_of, factor, stop, show)
             if row is not None:
-                if held_out is not None:
-                    row.update(run.evaluate(held_out))
-                run.end_epoch(row)
+                with run.averaged():
+                    if held_out is not None:
+                        row.update(run.evaluate(held_out))
+                    run.end_epoch(row)
                 if run.any_process(any([bool(c(row, run.raw)) for c in callbacks])):  # noqa: C419
                     run.history.stopped = "callback"
                 run.history.epochs[-1] = plain_row(row)
@@ -343,8 +361,15 @@ def _diverged(run: Run, what: str, lr: float) -> None:
     )
 
 
+def _deferred_draws(settings: Settings) -> int | None:
+    """Return the draws per step of the layers whose updates may be deferred, None for none."""
+    if settings.samples > 1:
+        return None
+    return 1 if settings.draws == "each" else settings.draws or DRAWS
+
+
 @contextmanager
-def _drawing(model: nn.Module, draws: int) -> Iterator[None]:
+def _drawing(model: nn.Module, draws: Draws) -> Iterator[None]:
     """Set the model's number of draws for the duration of training; then end deferred updates."""
     if not isinstance(model, Variational):
         yield
@@ -355,6 +380,14 @@ def _drawing(model: nn.Module, draws: int) -> Iterator[None]:
     finally:
         model.draws = before
         model.defer_to(None)  # another optimizer may train it next
+
+
+def _calls(run: Run) -> Iterator[Callable[[], Any]]:
+    """Return functions that call the model on the batches of an epoch, in train mode."""
+    run.begin_epoch()
+    torch.manual_seed(run.settings.seed)  # for a run that is resumed after its end, too
+    batches = run.data.epoch(run.settings.seed, run.epoch)
+    return (partial(batch.call, run.model, run.like) for batch in batches)
 
 
 def _loss(run: Run, objective: Objective, size: int) -> Callable[[Batch], Tensor]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import random
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,13 @@ from torch import Tensor, nn
 
 from tacit._support.files import check_fits
 from tacit.calling import Variational
+from tacit.calling.arguments import Draws
 from tacit.data.batches import Batch, Batches
 from tacit.inference.functions import functions_of
 from tacit.inference.scores import collect
 from tacit.likelihood import Likelihood
 from tacit.training import checkpoints as files
+from tacit.training.averaging import Average, recompute_statistics
 from tacit.training.checkpoints import Checkpoint
 from tacit.training.coupling import coupling, examples_in
 from tacit.training.history import History
@@ -45,7 +48,9 @@ class Settings:
     weight_decay: float
     batch_size: int
     samples: int
-    draws: int | None
+    draws: Draws | None
+    factor_speed: float | None
+    average: float
     precision: str
     seed: int
     schedule: str
@@ -93,6 +98,7 @@ class Run:
         self.identity: dict[str, Any] = {}
         self.epoch, self.done, self.loss_sum = 0, 0, 0.0  # done: steps taken in this epoch
         self.history = History()
+        self.average = Average()
         self.best: dict[str, Tensor] = {}
         self._epoch_start: dict[str, Tensor] = {}
         self._good: dict[str, Tensor] = {}  # the start of the epoch with the smallest loss
@@ -191,9 +197,12 @@ class Run:
         return self.settings.lr * now
 
     def end_step(self, loss: float) -> None:
-        """Count a step."""
+        """Count a step; in the last part of training, add the model to the average."""
         self.done += 1
         self.loss_sum += loss
+        # Within a block, access to the parameters would change the noise of later steps.
+        if self.step > self.total_steps * (1 - self.settings.average) and not self.within_block:
+            self.average.update(self._parameters())
 
     def end_epoch(self, row: dict[str, float]) -> None:
         """Add an epoch to the history; with early stopping, keep the best model."""
@@ -211,10 +220,24 @@ class Run:
         if len(scores) - 1 - best >= patience:
             self.history.stopped = "early stopping"
 
-    def use_best(self) -> None:
-        """With early stopping, restore the model of the best epoch."""
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Give the model its averaged parameters, if there are any, for the time of the context."""
+        with self.average.in_place_of(self._parameters()) if self.average.count else nullcontext():
+            yield
+
+    def use_result(self, calls: Iterable[Callable[[], Any]]) -> None:
+        """Set the model to the best epoch under early stopping, else to the average if any.
+
+        Args:
+            calls: Functions that each call the model on a batch of training data.
+        """
         if self.settings.early_stopping is not None and self.best:
             self._load(self.best)
+        elif self.average.count:
+            self.average.copy_to(self._parameters())
+            self.average = Average()
+            recompute_statistics(self.raw, calls)
 
     def restore_good(self) -> None:
         """Restore the model from the start of the epoch with the smallest loss.
@@ -238,7 +261,11 @@ class Run:
     def evaluate(self, data: Batches) -> dict[str, float]:
         """Return NLL and accuracy or error on held-out data, with the same draws every time."""
         generator = torch.Generator(device=self.device).manual_seed(0)
-        with functions_of(self.raw, samples=EVALUATION_SAMPLES, generator=generator) as functions:
+        # A DataLoader draws from the global generator, which would change the draws of training.
+        with (
+            files.preserved_random_state(self.device),
+            functions_of(self.raw, samples=EVALUATION_SAMPLES, generator=generator) as functions,
+        ):
             scores = collect(functions, self.likelihood, data).compute()
         found = {name: value for name, value in scores.items() if name in SHOWN}
         return dict(self.fabric.broadcast(found))  # batch norm may differ between processes
@@ -270,6 +297,8 @@ class Run:
             self.history.stopped = "epochs"
         self._load(_part(saved.tensors, "state."))
         self.best = _part(saved.tensors, "best.")
+        averaged = _part(saved.tensors, "average.")
+        self.average = Average(_moved(averaged, self.device), saved.data["averaged"])
         files.load_optimizer_state(
             self.optimizer.optimizer,
             Checkpoint(_part(saved.tensors, "optimizer."), saved.data["optimizer"]),
@@ -331,6 +360,7 @@ class Run:
         tensors = {
             **_prefixed(self._state(), "state."),
             **_prefixed(self.best, "best."),
+            **_prefixed(self.average.values, "average."),
             **_prefixed(stepper.tensors, "optimizer."),
         }
         for rank, state in enumerate(random_states):
@@ -343,12 +373,20 @@ class Run:
                 "done": self.done,
                 "draws": self.draws,
                 "loss_sum": self.loss_sum,
+                "averaged": self.average.count,
                 "history": self.history.to_dict(),
                 "optimizer": stepper.data,
                 "precision": self._precision.state_dict(),
                 "random": [state.data for state in random_states],
             },
         )
+
+    def _parameters(self) -> dict[str, Tensor]:
+        return {
+            f"{part}.{name}": parameter
+            for part, module in self._parts.items()
+            for name, parameter in module.named_parameters()
+        }
 
     def _state(self) -> dict[str, Tensor]:
         """Return a copy of all parameters and buffers."""
@@ -362,6 +400,10 @@ class Run:
         check_fits(self.folder, self._state(), state)
         for part, module in self._parts.items():
             module.load_state_dict(_part(state, f"{part}."))
+
+
+def _moved(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
 def _prefixed(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tacit.weights.covariance import Covariance, Shapes
+from tacit.weights.covariance import Covariance, Scaled, Shapes
 from tacit.weights.noise import Noise
 
 
@@ -36,6 +36,11 @@ class Distribution:
     shapes: Shapes
     padding: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
+    @property
+    def resolved(self) -> Mapping[str, Tensor]:
+        """The tensors of S: the factors, unless S depends on the mean."""
+        return self.covariance.resolve(self.mean, self.factors)
+
     def draw_noise(
         self, shape: tuple[int, ...] = (), *, generator: torch.Generator | None = None
     ) -> Tensor:
@@ -53,6 +58,16 @@ class Distribution:
                 weights[name] = laid_out(weights[name], mean)
         return self.with_padding(weights) if self.padding else weights
 
+    @property
+    def acts_on_activations(self) -> bool:
+        """Whether the noise can act on activations instead of weights."""
+        return self.covariance.acts_on_activations
+
+    def in_activation_space(self, z: Tensor) -> Mapping[str, Scaled]:
+        """Return the noise of each tensor in a form that acts on activations."""
+        with own_precision(z.device.type):
+            return self.covariance.in_activation_space(self.factors, z, self.shapes)
+
     def with_padding(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return sampled weights with the mean's padding rows, which torch doesn't train either."""
         padded = dict(weights)
@@ -63,7 +78,7 @@ class Distribution:
 
     def trace(self) -> Tensor:
         """Return the trace of Sigma, the sum of the parameters' variances."""
-        return self.covariance.trace(self.factors, self.shapes)
+        return self.covariance.trace(self.resolved, self.shapes)
 
     def dense_mean(self) -> Tensor:
         """Return the mean as one vector of length P, the tensors concatenated."""
@@ -71,11 +86,23 @@ class Distribution:
 
     def dense_factor(self) -> Tensor:
         """Return S of shape (P, K); only for small layers."""
-        return self.covariance.dense_factor(self.factors, self.shapes)
+        return self.covariance.dense_factor(self.resolved, self.shapes)
 
     def dense_covariance(self) -> Tensor:
         """Return Sigma of shape (P, P); only for small layers."""
-        return self.covariance.dense(self.factors, self.shapes)
+        return self.covariance.dense(self.resolved, self.shapes)
+
+
+def draw_noise(
+    distributions: Mapping[str, Distribution],
+    shape: tuple[int, ...],
+    generator: torch.Generator | None,
+) -> dict[str, Tensor]:
+    """Draw the noise of some layers: label -> (*shape, K)."""
+    return {
+        label: distribution.draw_noise(shape, generator=generator)
+        for label, distribution in distributions.items()
+    }
 
 
 def own_precision(device: str) -> AbstractContextManager[Any]:

@@ -74,7 +74,7 @@ def _by_layer(
 
 def distribution_kl(q: Distribution, p: Distribution) -> Tensor:
     """Return KL(q || p) of one layer; raise ValueError with the reason if it is infinite."""
-    value = q.covariance.kl(_difference(q, p), q.factors, p.factors, q.shapes)
+    value = q.covariance.kl(_difference(q, p), q.resolved, p.resolved, q.shapes)
     if not all(bool(tensor.isfinite().all()) for tensor in (*q.mean.values(), *q.factors.values())):
         raise ValueError("KL: a mean or a factor of the model is not finite.")
     if not bool(value.isfinite()):
@@ -86,7 +86,7 @@ def distribution_kl(q: Distribution, p: Distribution) -> Tensor:
 
 
 def _squared_wasserstein(q: Distribution, p: Distribution) -> Tensor:
-    distance = q.covariance.squared_distance(q.factors, p.factors, q.shapes)
+    distance = q.covariance.squared_distance(q.resolved, p.resolved, q.shapes)
     for part in _difference(q, p).values():
         distance = distance + part.square().sum()
     return distance

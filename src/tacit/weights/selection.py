@@ -48,7 +48,12 @@ def select_layers(module: nn.Module, where: Where, rank: int | None = None) -> l
     claims = sorted(_claims(module, layers, chosen), key=lambda claim: order.index(claim.layer))
     padding = _padding(module, [layers[claim.layer][t] for claim in claims for t in claim.tensors])
     return [
-        _random_layer(claim, layers[claim.layer], chosen[claim.pattern], padding)
+        _random_layer(
+            claim,
+            layers[claim.layer],
+            chosen[claim.pattern].fitted(module.get_submodule(claim.layer)),
+            padding,
+        )
         for claim in claims
     ]
 

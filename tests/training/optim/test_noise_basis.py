@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 from torch.testing import assert_close
 
-from tacit.training.optim.momentum import RowMomentum
+from tacit.training.optim.momentum import DeferredRows
 from tacit.training.optim.noise_basis import MIN_BLOCK_DRAWS, NoiseBasis, block_draws
 
 
@@ -17,7 +17,7 @@ def make(rank, seed=0):
 
 
 def noise(noise_basis, first, count):
-    return noise_basis.noise(first, count, torch.zeros(1, dtype=torch.float64))
+    return noise_basis.noise(range(first, first + count), torch.zeros(1, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("rank", [1, 2, 7])
@@ -61,17 +61,20 @@ def test_signs_of_consecutive_draws_are_independent():
 
 def test_rows_are_stored_as_they_will_be_at_their_next_turn():
     """With constant settings: a forward pass needs no momentum, and a step two operations."""
-    row_momentum = RowMomentum(4, has_momentum=True)
+    rows = DeferredRows(torch.zeros(4, 1), momenta=torch.ones(4, 1))
     group = {
         "lr": 0.1, "momentum": 0.9, "weight_decay": 0.0, "dampening": 0.0, "nesterov": False,
         "maximize": False,
     }  # fmt: skip
     for step in range(12):
-        update = row_momentum.step(group, [step % 4])[step % 4]
+        row = step % 4
+        v, q = rows.momenta[row].clone(), rows.transitions[row, 1, 1]
+        rows.step(group, {row: (1.0, torch.ones(1))})
         if step >= 4:
-            assert row_momentum.current((step + 1) % 4) == (1.0, 0.0)
-            assert (update.s_s, update.s_g, update.v_v, update.s_first) == (1.0, 0.0, 1.0, False)
-    assert row_momentum.current(1)[1] != 0.0  # before its turn
+            assert rows.current((step + 1) % 4) == (1.0, 0.0)
+            assert rows.transitions[row, 1, 1] == pytest.approx(q * 0.9)
+            assert rows.momenta[row] == pytest.approx(v + 1 / (q * 0.9))  # not multiplied out
+    assert rows.current(1)[1] != 0.0  # before its turn
 
 
 def test_a_basis_serves_at_least_two_turns():

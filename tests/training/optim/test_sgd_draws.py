@@ -1,4 +1,4 @@
-"""The draws of tacit.SGD: their distribution, and when they are repeated."""
+"""The draws of tacit.SGD: their distribution, and recomputed activations."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 import tacit
-from training.optim.optimizer_pair import EXACT, LR, SETTINGS, make_model, train
+from training.optim.optimizer_pair import EXACT, LR, SETTINGS, Pair, make_model, train
 
 
 def test_draws_have_the_moments_of_the_distribution():
@@ -41,56 +41,69 @@ def test_linear_regression_converges_to_the_limit_of_the_theory(name):
     assert_close(model.factors.weight.detach().view(4, 8).T, expected.factor, rtol=0, atol=1e-6)
 
 
-def test_a_repeated_seed_repeats_the_draw():
+def test_a_repeated_seed_within_a_step_raises_an_error():
+    """Recomputed activations would have other weights."""
     model = make_model()
     optimizer = tacit.SGD(model, LR, deferred=True, momentum=0.9)
     train(model, optimizer, 3)
-    outputs = []
-    for _ in range(3):
+    for _ in range(2):
         torch.manual_seed(9)
-        outputs.append(model(torch.ones(4, 5)))
-        outputs[-1].square().mean().backward()
-    model.settle()
+        model(torch.ones(4, 5)).square().mean().backward()
+        optimizer.step()
     torch.manual_seed(9)
-    outputs.append(model(torch.ones(4, 5)))
-    for output in outputs[1:]:
-        assert_close(output, outputs[0], **EXACT)
+    model(torch.ones(4, 5))
+    for again in range(2):
+        if again:
+            model.settle()
+        torch.manual_seed(9)
+        with pytest.raises(RuntimeError, match="deferred draws can't be repeated"):
+            model(torch.ones(4, 5))
+
+
+def outputs_of(model, x, call):
+    """The outputs of two passes, the first one followed by a change of the noise basis, if any."""
+    first = call(model, x)
+    model.settle()
+    return first, call(model, x)
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_activation_checkpointing_recomputes_with_the_same_draw(reentrant):
+def test_checkpointed_activations_are_not_deferred(reentrant):
+    """Recomputed with the same draw: equal to training by torch without checkpointing."""
     results = []
     for kept in (False, True):
         model = make_model()
         optimizer = tacit.SGD(model, LR, deferred=True, momentum=0.9)
         torch.manual_seed(3)
         x = torch.randn(6, 5, requires_grad=True)
+        train(model, optimizer, 3)
+        assert optimizer.defers
+        if not kept:
+            model.defer_to(None)
+
+        def call(model, x, kept=kept):
+            return checkpoint(model, x, use_reentrant=reentrant) if kept else model(x)
+
         for _ in range(20):
             optimizer.zero_grad()
-            output = checkpoint(model, x, use_reentrant=reentrant) if kept else model(x)
+            sum(output.square().mean() for output in outputs_of(model, x, call)).backward()
+            optimizer.step()
+            assert not optimizer.defers
+        results.append(model.state_dict())
+    assert_close(*results, **EXACT)
+
+
+def test_checkpointed_and_deferred_passes_may_alternate():
+    pair = Pair(momentum=0.9)
+    for _ in range(20):
+        pair.step()
+        pair.zero_grad()
+        for model in (pair.model, pair.other):
+            torch.manual_seed(5)
+            output = checkpoint(model, torch.ones(6, 5), use_reentrant=False)
             output.square().mean().backward()
-            optimizer.step()
-        results.append(model.state_dict())
-    assert_close(*results, **EXACT)
-
-
-def test_a_pass_can_be_recomputed_after_its_block_was_settled():
-    results = []
-    for kept in (False, True):
-        model = make_model()
-        optimizer = tacit.SGD(model, LR, deferred=True, momentum=0.9)
-        torch.manual_seed(3)
-        x = torch.randn(6, 5, requires_grad=True)
-        for _ in range(20):
-            optimizer.zero_grad()
-            outputs = [
-                checkpoint(model, x, use_reentrant=False) if kept else model(x) for _ in range(2)
-            ]
-            model.settle()
-            sum(output.square().mean() for output in outputs).backward()
-            optimizer.step()
-        results.append(model.state_dict())
-    assert_close(*results, **EXACT)
+        pair.take_step()
+    pair.check()
 
 
 def test_draws_keep_their_precision_under_autocast():

@@ -8,7 +8,6 @@ from torch import nn
 from torch.testing import assert_close
 
 import tacit
-from tacit._support.private_torch import without_torch_function
 from training.optim.optimizer_pair import EXACT, LR, Pair, make_model
 
 
@@ -76,17 +75,19 @@ def test_zero_grad_of_the_model_settles_and_is_exact():
     pair.check()
 
 
-def test_a_forward_pass_before_zero_grad_forms_no_gradient():
-    """A common order: gradients of the last step are still there when a new block begins."""
-    model = make_model()
-    optimizer = tacit.SGD(model, LR, deferred=True, momentum=0.9)
+def test_a_forward_pass_before_zero_grad_is_exact():
+    """The order of tacit.fit: gradients of the last step are still there when a block begins."""
+    pair = Pair(momentum=0.9)
+    deferred = 0
     for _ in range(70):
-        loss = model(torch.ones(4, 5)).square().mean()
-        with without_torch_function():
-            assert all(factor.grad is None for factor in model.unsettled_factors.parameters())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        outputs = pair.outputs(torch.randn(6, 5, generator=pair.data))
+        pair.zero_grad()
+        for output in outputs:
+            output.square().mean().backward()
+        pair.take_step()
+        deferred += pair.ours.defers
+    assert deferred == 70
+    pair.check()
 
 
 def test_a_batch_with_nan_gradients_may_be_skipped():

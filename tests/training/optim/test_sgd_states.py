@@ -65,6 +65,27 @@ def test_the_momentum_may_be_cleared_during_training():
     assert all(p.isfinite().all() for p in pair.model.parameters())
 
 
+@pytest.mark.parametrize("between", ["steps", "backward and step"])
+def test_a_momentum_set_during_deferral_replaces_the_deferred_one(between):
+    """As in torch; until then the state has no momentum that would be out of date."""
+    pair = Pair(momentum=0.9)
+    named = dict(pair.other.named_parameters())
+    for step in range(20):
+        pair.zero_grad()
+        pair.backward()
+        factors = pair.model.unsettled_factors.named_parameters()
+        for name, factor in factors if step % 6 == 4 else ():
+            assert "momentum_buffer" not in pair.ours.state[factor]
+            other = named[f"factors.{name}"]
+            if between == "steps":
+                pair.take_step()
+            for optimizer, key in ((pair.ours, factor), (pair.torchs, other)):
+                optimizer.state[key]["momentum_buffer"] = torch.ones_like(other.detach())
+            break
+        pair.take_step()
+    pair.check()
+
+
 def test_parameter_groups_may_be_removed_and_added():
     model = make_model()
     optimizer = tacit.SGD(model, LR, deferred=True, momentum=0.9)

@@ -48,7 +48,7 @@ def check_averaging(averaging: Averaging) -> Averaging:
     return averaging
 
 
-def check_names(names: Sequence[str]) -> tuple[str, ...]:
+def check_names(names: Sequence[str] | Sequence[int]) -> tuple[str, ...]:
     """Return class names as a tuple of strings, or raise an error unless they are distinct."""
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise TypeError(f"class_names: expected a list of names, received {names!r}.")

@@ -103,7 +103,7 @@ def loss_of(model: nn.Module, x: Tensor, y: Tensor) -> Callable[[], Tensor]:
 
 def step_of(model: nn.Module, loss: Callable[[], Tensor]) -> Callable[[], None]:
     """Return a training step: SGD with momentum."""
-    draws = model.draws if isinstance(model, Variational) else 1
+    draws = model.draws if isinstance(model, Variational) and isinstance(model.draws, int) else 1
     optimizer = make_optimizer(model, 1e-4, momentum=0.9, deferred_draws=draws)  # as `fit` does
 
     def step() -> None:

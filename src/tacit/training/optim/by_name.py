@@ -20,6 +20,7 @@ def make_optimizer(
     *,
     parametrization: Parametrization | None = None,
     weight_decay: float = 0.0,
+    factor_speed: float | None = None,
     deferred_draws: int | None = None,
     **settings: Any,
 ) -> torch.optim.Optimizer:
@@ -33,6 +34,8 @@ def make_optimizer(
         optimizer: Name of the optimizer.
         parametrization: Parametrization of a plain network; a variational model has its own.
         weight_decay: Weight decay of the network's parameters.
+        factor_speed: How fast a variational model forgets its prior; see
+            `Variational.param_groups`.
         deferred_draws: Draws of the weights per step in a loop that changes parameters by the
             optimizer only: SGD then defers updates of wide low-rank layers where that is faster.
             None for no deferral.
@@ -46,10 +49,16 @@ def make_optimizer(
         deferred = deferred_draws is not None and has_wide_layers(
             net.distributions.values(), deferred_draws
         )
-        return SGD(net, lr, weight_decay=weight_decay, deferred=deferred, **settings)
-    groups = param_groups(
-        net, lr, optimizer, parametrization=parametrization, weight_decay=weight_decay
-    )
+        settings |= {"weight_decay": weight_decay, "factor_speed": factor_speed}
+        return SGD(net, lr, deferred=deferred, **settings)
+    if isinstance(net, Variational):
+        groups = net.param_groups(
+            lr, optimizer, weight_decay=weight_decay, factor_speed=factor_speed
+        )
+    else:
+        groups = param_groups(
+            net, lr, optimizer, parametrization=parametrization, weight_decay=weight_decay
+        )
     constructor: Any = kind.constructor
     made: torch.optim.Optimizer = constructor(groups, lr=lr, **settings)
     return made

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -37,17 +39,10 @@ class NoiseBasis:
         """Return the index of a draw's direction."""
         return draw % len(self.basis)
 
-    def noise(self, first: int, count: int, like: Tensor) -> Tensor:
-        """Return the noise z of consecutive draws, of shape (count, R).
-
-        Args:
-            first: Index of the first draw.
-            count: Number of draws.
-            like: A tensor with the dtype and device of the result.
-        """
-        draws = range(first, first + count)
-        noise = torch.stack([self.length(draw) * self.basis[self.row(draw)] for draw in draws])
-        return noise.to(like)
+    def noise(self, draws: Iterable[int], like: Tensor) -> Tensor:
+        """Return the noise z of some draws, of shape (draws, R), with the dtype of a tensor."""
+        noise = [self.length(draw) * self.basis[self.row(draw)] for draw in draws]
+        return torch.stack(noise).to(like)
 
 
 def block_draws(rank: int) -> int:

@@ -22,20 +22,38 @@ the rank, to 4 R operations per weight.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
-from tacit._support.private_torch import memory_users, without_torch_function
-from tacit.training.optim.momentum import RowMomentum, RowUpdate, combine
+from tacit._support.private_torch import accumulates_gradient, without_torch_function
+from tacit.training.optim.momentum import DeferredRows
 from tacit.training.optim.noise_basis import NoiseBasis
-from tacit.training.optim.unsettled import UnsettledParameter
+from tacit.weights.distribution import laid_out, own_precision
 
 MOMENTUM = "momentum_buffer"  # torch's name for it in the state of SGD
+
+
+class UnsettledParameter(nn.Parameter):
+    """The class of a factor while its updates are deferred: every use raises an error.
+
+    So a list of parameters kept from earlier is never silently out of date.
+    """
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        raise RuntimeError(
+            "tacit.SGD(deferred=True) has not applied all updates to this factor. Take it from the "
+            "model again, by model.parameters(), or call model.settle() first. Drop gradients by "
+            "optimizer.zero_grad() and clip by optimizer.clip_grad_norm(). For other optimizers "
+            "call model.defer_to(None), or leave out deferred=True."
+        )
 
 
 class RotatedFactor:
@@ -45,247 +63,138 @@ class RotatedFactor:
 
     Attributes:
         accumulator: The node of the graph that accumulates the gradient of S.
-        weight_gradients: Gradients of sampled weights: index of first draw -> (count, P).
+        gradients: Gradients of sampled weights: index of the draw -> (P,).
         settled: Whether all updates have been applied to S.
-        values: S as a plain tensor.
 
     Args:
         parameter: S. Until it is settled it keeps its initial value and can't be used.
-        state: The optimizer's state of S, with the momentum V.
-        row_momentum: The closed form of deferred updates.
-        noise_basis: The basis.
-        previous: The settled factor of the previous block, whose buffers are reused.
+        state: The optimizer's state of S, from which the momentum is taken until then.
+        basis: The basis.
     """
 
-    def __init__(
-        self,
-        parameter: nn.Parameter,
-        state: dict[str, Any],
-        row_momentum: RowMomentum,
-        noise_basis: NoiseBasis,
-        previous: RotatedFactor | None = None,
-    ) -> None:
-        self.parameter, self.state, self.row_momentum = parameter, state, row_momentum
-        self.noise_basis = noise_basis
+    def __init__(self, parameter: nn.Parameter, state: dict[str, Any], basis: NoiseBasis) -> None:
+        self.parameter, self.state, self.basis = parameter, state, basis
         self.accumulator: Any = torch.autograd.graph.get_gradient_edge(parameter).node
-        self.weight_gradients: dict[int, Tensor] = {}
-        self.settled = False
-        self.values = parameter.detach()
-        self._basis = noise_basis.basis.to(parameter)
-        # Buffers are reused: new memory has to be mapped, which takes longer than writing to it.
-        self._matrix_buffers: list[Tensor] = []
-        self._weight_buffer: Tensor | None = None
-        self._gradient_buffers: dict[int, Tensor] = {}  # number of draws -> buffer
-        if previous is not None:
-            self._matrix_buffers = previous._matrix_buffers
-            self._weight_buffer = previous._weight_buffer
-            self._gradient_buffers = previous._gradient_buffers
-            previous.release_buffers()
-        self._rows = self._rotate(self.values)
-        self._momenta: Tensor | None = None
-        if row_momentum.has_momentum:
-            self._momenta = self._rotate(state[MOMENTUM])
+        self.gradients: dict[int, Tensor] = {}
+        self.settled, self.device, self._shape = False, parameter.device.type, parameter.shape
+        self._matrix = parameter.detach().view(len(parameter), -1)  # (R, P)
+        self._momentum: Tensor | None = state.get(MOMENTUM)
+        turn = basis.basis.to(parameter)
+        momenta = None if self._momentum is None else turn @ self._momentum.view_as(self._matrix)
+        self._rows = DeferredRows(turn @ self._matrix, momenta)
+        state.pop(MOMENTUM, None)
         parameter.__class__ = UnsettledParameter
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the rotated factor, its momentum, gradients and buffers."""
-        tensors = [self._rows, self._momenta, self._weight_buffer, *self._matrix_buffers]
-        tensors += [*self._gradient_buffers.values(), *self.weight_gradients.values()]
-        return sum(tensor.nbytes for tensor in tensors if tensor is not None)
-
     def weights(self, mean: Tensor, first: int, count: int) -> Tensor:
-        """Return mean + z S for consecutive draws, of shape (count, P).
-
-        Args:
-            mean: The mean, of any shape with P elements.
-            first: Index of the first draw.
-            count: Number of draws.
-        """
-        mean = mean.reshape(-1)
-        if self.settled:
-            noise = self.noise_basis.noise(first, count, mean)
-            return mean + noise @ _matrix(self.values)
-        weights = self._take_weight_buffer(count)
+        """Return mean + z S for `count` consecutive draws, of shape (count, P)."""
+        mean, rows = mean.reshape(-1), self._rows
+        weights = mean.new_empty(count, len(mean))
         for draw, out in enumerate(weights, first):
-            row, length = self.noise_basis.row(draw), self.noise_basis.length(draw)
-            a, b = self.row_momentum.current(row)
-            torch.add(mean, self._rows[row], alpha=length * a, out=out)
-            if b and self._momenta is not None:
-                out.add_(self._momenta[row], alpha=length * b)
+            row, length = self.basis.row(draw), self.basis.length(draw)
+            a, b = rows.current(row)
+            torch.add(mean, rows.values[row], alpha=length * a, out=out)
+            if b and rows.momenta is not None:
+                out.add_(rows.momenta[row], alpha=length * b)
         return weights
 
-    def _take_weight_buffer(self, count: int) -> Tensor:
-        """Return memory for weights, of shape (count, P): that of the last step, if unused.
-
-        New memory has to be mapped, which takes three times as long as filling it.
-        """
-        buffer = self._weight_buffer
-        if buffer is None or len(buffer) != count or memory_users(buffer) > 1:
-            buffer = self._weight_buffer = self._rows.new_empty(count, self._rows.shape[1])
-        return buffer.detach()
-
     def accumulate(self, first: int, gradients: Tensor) -> None:
-        """Add gradients of sampled weights.
-
-        Args:
-            first: Index of the first draw.
-            gradients: Gradients with respect to the weights of consecutive draws, (count, P).
-        """
+        """Add gradients with respect to the weights of consecutive draws, (count, P)."""
+        for draw, gradient in enumerate(gradients.clone(), first):
+            known = self.gradients.get(draw)
+            self.gradients[draw] = gradient if known is None else known.add_(gradient)
         if self.settled:  # the forward pass was before settling
-            self._add_to_gradient(first, gradients)
-        elif first in self.weight_gradients:
-            self.weight_gradients[first].add_(gradients)
-        else:
-            buffer = self._gradient_buffers.pop(len(gradients), None)
-            buffer = torch.empty_like(gradients) if buffer is None else buffer
-            self.weight_gradients[first] = buffer.copy_(gradients)
-
-    def scale_gradients(self, by: float) -> None:
-        """Multiply the gradients."""
-        for gradients in self.weight_gradients.values():
-            gradients.mul_(by)
-
-    def squared_norm(self) -> float:
-        """Return the squared norm of the gradient."""
-        return float(sum(scale**2 * g.dot(g).double() for _, scale, g in self._gradients()))
-
-    def rows_with_gradient(self) -> set[int]:
-        """Return the indices of the rows that have a gradient."""
-        return {
-            self.noise_basis.row(first + i)
-            for first, gradients in self.weight_gradients.items()
-            for i in range(gradients.shape[0])
-        }
-
-    def update(self, updates: Mapping[int, RowUpdate]) -> None:
-        """Take a step with the rows that have a gradient: index -> update."""
-        if self.row_momentum.has_momentum and self._momenta is None:
-            self._momenta = torch.zeros_like(self._rows)
-        for row, scale, gradient in self._gradients():
-            v = None if self._momenta is None else self._momenta[row]
-            updates[row].apply(self._rows[row], v, gradient, scale)
-
-    def forget_gradients(self) -> None:
-        """Drop the gradients."""
-        self._gradient_buffers = {len(kept): kept for kept in self.weight_gradients.values()}
-        self.weight_gradients.clear()
-
-    def form_gradient(self) -> None:
-        """Add the gradients of the draws to `parameter.grad`, as torch does."""
-        for first, gradients in self.weight_gradients.items():
-            self._add_to_gradient(first, gradients)
-        self.weight_gradients.clear()
-
-    def release_buffers(self) -> None:
-        """Free the memory kept for the next block."""
-        self._matrix_buffers, self._weight_buffer, self._gradient_buffers = [], None, {}
-
-    def settle(self) -> None:
-        """Apply all deferred updates to S and V."""
-        if self.settled:
-            return
-        self.settled = True
-        self.parameter.__class__ = nn.Parameter
-        if self.row_momentum.stepped:
-            self._rotate_back()
-        self._matrix_buffers = [part for part in (self._rows, self._momenta) if part is not None]
-        self._rows, self._momenta = self._rows.new_empty(0), None
-
-    def _rotate_back(self) -> None:
-        basis = self._basis.T
-        transitions = torch.from_numpy(self.row_momentum.transitions).to(self._basis)
-        if self._momenta is not None:
-            if self.state.get(MOMENTUM) is None:
-                self.state[MOMENTUM] = torch.empty_like(self.values)
-            momentum = _matrix(self.state[MOMENTUM])
-            torch.mm(basis * transitions[:, 1, 1], self._momenta, out=momentum)
-            if transitions[:, 1, 0].any():
-                momentum.addmm_(basis * transitions[:, 1, 0], self._rows)
-        for row, s in enumerate(self._rows):
-            a, b = self.row_momentum.current(row)
-            combine(s, a, (None if self._momenta is None else self._momenta[row], b))
-        torch.mm(basis, self._rows, out=_matrix(self.values))
-
-    def _gradients(self) -> Iterator[tuple[int, float, Tensor]]:
-        """Yield the index of each row with a gradient, a scale, and the gradient up to that."""
-        found: dict[int, list[tuple[float, Tensor]]] = {}
-        for first, gradients in self.weight_gradients.items():
-            for draw, gradient in enumerate(gradients, first):
-                of_row = found.setdefault(self.noise_basis.row(draw), [])
-                of_row.append((self.noise_basis.length(draw), gradient))
-        for row, ((length, gradient), *others) in found.items():
-            if not others:
-                yield row, length, gradient
-            else:
-                total = length * gradient
-                for length, gradient in others:
-                    total.add_(gradient, alpha=length)
-                yield row, 1.0, total
-
-    def _rotate(self, tensor: Tensor) -> Tensor:
-        buffers = self._matrix_buffers
-        buffer = buffers.pop() if buffers else torch.empty_like(_matrix(tensor))
-        return torch.mm(self._basis, _matrix(tensor), out=buffer)
-
-    def _add_to_gradient(self, first: int, gradients: Tensor) -> None:
-        noise = self.noise_basis.noise(first, len(gradients), gradients)
-        added = (noise.T @ gradients).view_as(self.values)
-        with without_torch_function():  # the parameter may be in a later block
-            known = self.parameter.grad
-            self.parameter.grad = added if known is None else known.add_(added)
-
-
-@dataclass(eq=False)
-class NoiseBlock:
-    """The draws along the same noise bases.
-
-    Args:
-        layers: The rotated factors of each layer, by the names of its tensors.
-        size: Number of draws after which new bases should be drawn.
-        used: Number of draws made so far.
-    """
-
-    layers: dict[str, dict[str, RotatedFactor]]
-    size: int
-    used: int = 0
-
-    @cached_property
-    def factors(self) -> list[RotatedFactor]:
-        """The rotated factors of all layers."""
-        return [factor for layer in self.layers.values() for factor in layer.values()]
-
-    def step(self, group: Mapping[str, Any], parameters: set[int]) -> None:
-        """Take a step of SGD.
-
-        Args:
-            group: Settings of the step.
-            parameters: Identities of the parameters to update.
-        """
-        updates: dict[RowMomentum, dict[int, RowUpdate]] = {}
-        for factor in self.factors:
-            if factor.weight_gradients and id(factor.parameter) in parameters:
-                shared = factor.row_momentum
-                if shared not in updates:
-                    updates[shared] = shared.step(group, factor.rows_with_gradient())
-                factor.update(updates[shared])
+            self._form_gradient()
 
     @property
-    def mixed(self) -> bool:
-        """Whether some gradients bypass the basis, or factors that share a momentum differ.
-
-        Factors differ if they have gradients of different draws.
-        """
-        draws: dict[RowMomentum, set[int]] = {}
+    def separable(self) -> bool:
+        """Whether the gradient of S consists of those of different rows."""
+        rows = {self.basis.row(draw) for draw in self.gradients}
         with without_torch_function():
-            return any(
-                factor.parameter.grad is not None
-                or draws.setdefault(factor.row_momentum, set(factor.weight_gradients))
-                != set(factor.weight_gradients)
-                for factor in self.factors
-            )
+            return len(rows) == len(self.gradients) and self.parameter.grad is None
+
+    def squared_norm(self) -> float:
+        """Return the squared norm of the gradient, if it is separable."""
+        found = self.gradients.items()
+        return float(sum(self.basis.length(i) ** 2 * g.dot(g).double() for i, g in found))
+
+    def step(self, group: Mapping[str, Any]) -> None:
+        """Take a step of SGD with a separable gradient and the settings of a parameter group."""
+        basis, found = self.basis, self.gradients.items()
+        if found:  # torch skips a parameter without a gradient
+            self._rows.step(group, {basis.row(i): (basis.length(i), g) for i, g in found})
+
+    def settle(self) -> None:
+        """Apply all deferred updates to S and its momentum, and form the gradient."""
+        if not self.settled:
+            self._rotate_back()
+            self.settled, self.parameter.__class__ = True, nn.Parameter
+            del self._rows
+        self._form_gradient()
+
+    def _rotate_back(self) -> None:
+        rows, momentum = self._rows, self._momentum
+        if rows.momenta is not None and momentum is None:
+            momentum = torch.empty_like(self._matrix).view(self._shape)
+        if rows.stepped:
+            into = None if momentum is None else momentum.view_as(self._matrix)
+            rows.rotate_into(self.basis.basis.T.to(self._matrix), self._matrix, into)
+        if momentum is not None:
+            self.state.setdefault(MOMENTUM, momentum)
+
+    def _form_gradient(self) -> None:
+        """Add the gradients of the draws to `parameter.grad`, as torch does."""
+        if self.gradients:
+            z = self.basis.noise(self.gradients, self._matrix)
+            added = z.T @ torch.stack(list(self.gradients.values()))
+            with without_torch_function():  # the parameter may be in a later block
+                added, known = added.view(self._shape), self.parameter.grad
+                self.parameter.grad = added if known is None else known.add_(added)
+        self.gradients.clear()
 
 
-def _matrix(factor: Tensor) -> Tensor:
-    """Return a view of a factor as a matrix, (R, P)."""
-    return factor.detach().view(len(factor), -1)
+class SampledWeights(torch.autograd.Function):
+    """mean + S z for factors in the same block, with gradients for the means and the factors.
+
+    One function for all layers, since the overhead of a call matters in small networks.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        factors: list[RotatedFactor],
+        first: int,
+        sample: tuple[int, ...],
+        *tensors: Tensor,
+    ) -> tuple[Tensor, ...]:
+        """Return the weights of consecutive draws; `tensors` are the means, then the factors."""
+        ctx.factors, ctx.first, ctx.sample = factors, first, sample
+        ctx.set_materialize_grads(False)
+        weights = []
+        for factor, mean in zip(factors, tensors[: len(factors)], strict=True):
+            sampled = factor.weights(mean, first, math.prod(sample)).view(*sample, *mean.shape)
+            weights.append(laid_out(sampled, mean) if mean.ndim == 4 else sampled)
+        return tuple(weights)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Return the gradients of the means, and add up those of the factors."""
+        factors: list[RotatedFactor] = ctx.factors
+        with own_precision(factors[0].device):
+            for factor, gradient in zip(factors, gradients, strict=True):
+                # `backward(inputs=...)` may exclude this factor.
+                if gradient is not None and _accumulates(factor.accumulator):
+                    factor.accumulate(ctx.first, gradient.reshape(math.prod(ctx.sample), -1))
+        means = (g if g is None or not ctx.sample else g.sum(0) for g in gradients)
+        return None, None, None, *means, *[None] * len(factors)
+
+
+def _accumulates(node: Any) -> bool:
+    """Return whether the current backward pass executes a node that accumulates a gradient."""
+    try:
+        return accumulates_gradient(node)
+    except RuntimeError as error:
+        raise RuntimeError(
+            "tacit.SGD: gradients of the factors come from backward(), not from "
+            "torch.autograd.grad, which needs torch.optim.SGD."
+        ) from error

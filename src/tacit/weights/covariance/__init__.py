@@ -1,11 +1,13 @@
 """Covariances of a layer's parameters, Sigma = S S^T, as structures of their factor S."""
 
+from tacit.weights.covariance.activation import Scaled
 from tacit.weights.covariance.base import Covariance, Factor, Shapes, parameter_count
 from tacit.weights.covariance.diagonal import Diagonal, PositiveDiagonal
 from tacit.weights.covariance.full_rank import FullRank
 from tacit.weights.covariance.kronecker import Kronecker
 from tacit.weights.covariance.low_rank import LowRank
 from tacit.weights.covariance.low_rank_plus_diagonal import LowRankPlusDiagonal
+from tacit.weights.covariance.relative import Relative
 
 __all__ = [
     "Covariance",
@@ -16,6 +18,8 @@ __all__ = [
     "LowRank",
     "LowRankPlusDiagonal",
     "PositiveDiagonal",
+    "Relative",
+    "Scaled",
     "Shapes",
     "parameter_count",
 ]

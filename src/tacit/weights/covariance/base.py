@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from tacit.weights.covariance.activation import Scaled
 
 Shapes: TypeAlias = Mapping[str, torch.Size]
 """The tensors of one layer: name -> shape, for instance weight and bias."""
@@ -67,6 +69,9 @@ class Factor:
         variance: Fraction of the tensor's initial variance that the factor carries.
         random: Whether its entries are initialized with normal draws of mean 0, or all with their
             standard deviation.
+        per_unit: Whether it has one entry per input unit rather than per weight. Its gradient then
+            shrinks with the width as that of a bias does, and under muP the learning rate of SGD
+            grows with the width.
     """
 
     shape: tuple[int, ...]
@@ -74,6 +79,7 @@ class Factor:
     rank: int = 1
     variance: float = 1.0
     random: bool = True
+    per_unit: bool = False
 
 
 class Covariance(ABC):
@@ -90,6 +96,16 @@ class Covariance(ABC):
     scale: float
     """Initial standard deviation of a weight, relative to its parametrization's."""
 
+    speed: float = 1.0
+    """Learning rate of the factors relative to the rate that their scaling gives them."""
+
+    acts_on_activations: bool = False
+    """Whether `in_activation_space` is defined."""
+
+    def fitted(self, layer: nn.Module) -> Covariance:
+        """Return the structure for a layer whose kind matters, for instance a transposed one."""
+        return self
+
     @abstractmethod
     def factors(self, shapes: Shapes) -> dict[str, Factor]:
         """Return the trainable tensors of S for a layer.
@@ -104,6 +120,29 @@ class Covariance(ABC):
     @abstractmethod
     def noise_size(self, shapes: Shapes) -> int:
         """Return K, the number of columns of S."""
+
+    def resolve(
+        self, mean: Mapping[str, Tensor], factors: Mapping[str, Tensor]
+    ) -> Mapping[str, Tensor]:
+        """Return the tensors of S, which the methods below take as `factors`.
+
+        They are the trained factors themselves, unless S depends on the mean.
+        """
+        return factors
+
+    def in_activation_space(
+        self, factors: Mapping[str, Tensor], z: Tensor, shapes: Shapes
+    ) -> Mapping[str, Scaled]:
+        """Return the noise of each tensor in a form that acts on activations.
+
+        For structures with `acts_on_activations`.
+
+        Args:
+            factors: The trained factors, not resolved.
+            z: Noise of shape (*sample, K).
+            shapes: The layer's tensors. Those without noise are left out of the result.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def apply(self, factors: Mapping[str, Tensor], z: Tensor, shapes: Shapes) -> dict[str, Tensor]:
@@ -121,8 +160,15 @@ class Covariance(ABC):
     def shift(
         self, mean: Mapping[str, Tensor], factors: Mapping[str, Tensor], z: Tensor, shapes: Shapes
     ) -> dict[str, Tensor]:
-        """Return mean + S z for each tensor of the layer; override it to fuse the sum."""
-        deviation = self.apply(factors, z, shapes)
+        """Return mean + S z for each tensor of the layer; override it to fuse the sum.
+
+        Args:
+            mean: The layer's tensors.
+            factors: The trained factors, not resolved.
+            z: Noise of shape (*sample, K).
+            shapes: The shapes of the layer's tensors.
+        """
+        deviation = self.apply(self.resolve(mean, factors), z, shapes)
         return {name: tensor + deviation[name] for name, tensor in mean.items()}
 
     @abstractmethod

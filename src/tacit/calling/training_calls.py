@@ -1,0 +1,132 @@
+"""Calls of a variational model with draws of its weights for groups or for each example."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from tacit.calling.arguments import Draws, number_of_draws
+from tacit.calling.caller import Caller, Inputs, tracked_statistics
+from tacit.calling.deferral import Deferral
+from tacit.calling.draws import batch_size, call_in_groups
+from tacit.calling.each import ActivationSpace, EachDraw, call_each
+from tacit.weights.distribution import Distribution, draw_noise
+from tacit.weights.layers import RandomLayer
+
+GROUPS = 8  # draws per batch where examples can't have their own
+
+
+class RandomModel(Protocol):
+    """What these calls need of a variational model."""
+
+    module: nn.Module
+    layers: tuple[RandomLayer, ...]
+    draws: Draws
+    training: bool
+    deferral: Deferral | None
+    caller: Caller
+    activation_space: ActivationSpace
+
+    def distribution(self, layer: RandomLayer) -> Distribution:
+        """Return the distribution of a layer, possibly with updates of its factors deferred."""
+
+    def layers_in_activation_space(self) -> Mapping[str, tuple[RandomLayer, Distribution]]:
+        """Return the layers that are called in activation space, with their distributions."""
+
+    def form_weights(
+        self, distributions: Mapping[str, Distribution], noise: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Return the weights of some layers for given noise, by their names in the module."""
+
+    def settle(self) -> None:
+        """Apply all deferred updates to the factors."""
+
+
+def call_draws(
+    model: RandomModel, draws: Draws | None, generator: torch.Generator | None, inputs: Inputs
+) -> Any:
+    """Call a model with draws for groups of examples, for each example, or one for all.
+
+    Args:
+        model: The model.
+        draws: Number of draws, or "each"; None for the model's own.
+        generator: Source of randomness.
+        inputs: Arguments of the wrapped module.
+    """
+    wanted = model.draws if draws is None else number_of_draws("draws", draws)
+    if isinstance(wanted, str):
+        return _call_each(model, generator, inputs, requested=draws is not None)
+    caller, module, count = model.caller, model.module, wanted
+    size = 1 if count == 1 else batch_size(module, inputs)
+    if draws is None and count > 1:
+        # The default is an upper limit, since the last batch of an epoch may be smaller. Batch
+        # norm needs two examples per group.
+        count = min(count, size // 2 if tracked_statistics(module) else size)
+    if count <= 1:
+        weights = _training_weights(model, (), generator)
+        return caller.verified_call(module, weights, partial(caller.call, module, weights, inputs))
+    if count > size:
+        raise ValueError(f"draws: expected at most one per example, {size}; received {count}.")
+    weights = _training_weights(model, (count,), generator)
+    return caller.verified_call(
+        module, weights, partial(call_in_groups, caller, module, weights, inputs, size)
+    )
+
+
+def _call_each(
+    model: RandomModel, generator: torch.Generator | None, inputs: Inputs, *, requested: bool
+) -> Any:
+    try:
+        size = batch_size(model.module, inputs)
+    except ValueError:
+        if requested:
+            raise
+        return call_draws(model, 1, generator, inputs)  # the default must serve any module
+    # In groups, examples that depend on each other would see only those of their group.
+    count = max(1, min(GROUPS, size)) if requested else 1
+    return call_each(
+        *(model.caller, model.activation_space, model.module, inputs),
+        draw=partial(_each_draw, model, size),
+        generator=generator,
+        fallback=partial(call_draws, model, count, generator, inputs),
+    )
+
+
+def _training_weights(
+    model: RandomModel,
+    shape: tuple[int, ...],
+    generator: torch.Generator | None,
+    layers: Collection[RandomLayer] | None = None,
+) -> dict[str, Tensor]:
+    """Draw weights for a training step; layers with deferred updates by their optimizer."""
+    layers = model.layers if layers is None else layers
+    distributions = {layer.label: model.distribution(layer) for layer in layers}
+    drawn: Mapping[str, Mapping[str, Tensor]] = {}
+    plain = generator is not None or not model.training or torch.compiler.is_compiling()
+    if model.deferral is not None and plain:
+        model.settle()
+    elif model.deferral is not None:
+        drawn = model.deferral.draw(distributions, shape)
+    others = {n: d for n, d in distributions.items() if n not in drawn}
+    weights = model.form_weights(others, draw_noise(others, shape, generator))
+    for layer in (layer for layer in layers if layer.label in drawn):
+        own = distributions[layer.label].with_padding(drawn[layer.label])
+        for tensor, sampled in own.items():
+            weights[layer.parameters[tensor]] = sampled
+    return weights
+
+
+def _each_draw(model: RandomModel, size: int, generator: torch.Generator | None) -> EachDraw:
+    """Draw weights for each example of a batch where the layer allows it."""
+    each = model.layers_in_activation_space()
+    noise = {
+        label: distribution.draw_noise((size,), generator=generator)
+        for label, (_, distribution) in each.items()
+    }
+    others = [layer for layer in model.layers if layer.label not in each]
+    shared = _training_weights(model, (), generator, others) if others else {}
+    return EachDraw(each, noise, shared)

@@ -1,0 +1,58 @@
+"""Trial calls: whether a fast way to call a module gives the outputs of a slow one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tacit._support.private_torch import Dropout, NormBase
+from tacit._support.trees import tensors_in
+
+PROPERTIES = {
+    *(Tensor.dtype.__get__, Tensor.device.__get__, Tensor.requires_grad.__get__),  # type: ignore[attr-defined]
+}
+"""What modules may ask of weights that stand for several draws."""
+
+
+def agree(output: Any, expected: Any) -> bool | None:
+    """Return whether outputs agree up to rounding; None if all are 0 or some aren't finite."""
+    first, second = tensors_in(output), tensors_in(expected)
+    if len(first) != len(second) or any(a.shape != b.shape for a, b in zip(first, second)):  # noqa: B905
+        return False
+    largest = max((float(b.float().abs().max()) for b in second if b.numel()), default=0.0)
+    if not math.isfinite(largest) or largest == 0:
+        return None
+    low = any(torch.is_autocast_enabled(b.device.type) or b.element_size() < 4 for b in second)
+    pairs = zip(first, second, strict=True)
+    error = max(float((a.float() - b.float()).abs().max()) for a, b in pairs if b.numel())
+    return error <= (0.05 if low else 1e-3) * largest
+
+
+@contextmanager
+def trial(module: nn.Module, evaluation: bool = False) -> Iterator[None]:
+    """Disable dropout, batch statistics and gradients; restore modes and buffers on exit.
+
+    A trial costs a few more forward passes, in the first call only.
+
+    Args:
+        module: The module to call.
+        evaluation: Whether to put all of it in eval mode, which also disables functional dropout.
+    """
+    kinds = (nn.Module,) if evaluation else (Dropout, NormBase)
+    changed = [part for part in module.modules() if isinstance(part, kinds) and part.training]
+    buffers = {buffer: buffer.clone() for buffer in module.buffers()}
+    for part in changed:
+        part.training = False
+    try:
+        with torch.no_grad(), torch.random.fork_rng():
+            yield
+    finally:
+        for part in changed:
+            part.training = True
+        for buffer, value in buffers.items():
+            buffer.copy_(value)

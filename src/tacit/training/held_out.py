@@ -1,0 +1,47 @@
+"""Validation data are tried before training: an error after the first epoch comes late."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from tacit.calling import Variational
+from tacit.data.batches import Batches
+from tacit.inference.functions import functions_of
+from tacit.inference.scores import targets_of
+from tacit.likelihood import Bernoulli, Categorical, Likelihood
+from tacit.likelihood.predictive import check_binary, check_labels
+from tacit.training.checkpoints import preserved_random_state
+
+
+def check_validation(
+    model: nn.Module, likelihood: Likelihood, data: Batches, device: torch.device
+) -> None:
+    """Score the mean weights on the first batch; of data in memory, check all labels.
+
+    Modes and random states are restored.
+
+    Args:
+        model: The model to train, on its device.
+        likelihood: The likelihood of its outputs.
+        data: The validation data.
+        device: The device of the model.
+
+    Raises:
+        ValueError: If the data don't fit the outputs or the likelihood.
+        TypeError: If the targets are of the wrong type.
+    """
+    net = model.module if isinstance(model, Variational) else model
+    try:
+        with preserved_random_state(device), functions_of(net, samples=1) as functions:
+            batch = next(iter(data.epoch()))
+            outputs, targets = functions(batch), targets_of(batch, data.name)
+            likelihood.predictive(outputs).errors(targets.to(device))
+        whole = None if data.memory is None else data.memory.targets
+        if whole is not None and isinstance(likelihood, Categorical):
+            check_labels(whole, outputs.shape[-1])
+        elif whole is not None and isinstance(likelihood, Bernoulli):
+            check_binary(whole)
+    except (ValueError, TypeError) as error:
+        prefix = "" if str(error).startswith(f"{data.name}: ") else f"{data.name}: "
+        raise type(error)(f"{prefix}{error}") from error
