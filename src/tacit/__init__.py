@@ -15,7 +15,14 @@ from tacit.scaling import (
     param_groups,
     parametrization,
 )
-from tacit.weights import covariance, divergence, every_layer, first_and_last, noise
+from tacit.weights import (
+    covariance,
+    divergence,
+    every_layer,
+    first_and_last,
+    noise,
+    relative_noise,
+)
 from tacit.weights.covariance import (
     Diagonal,
     FullRank,
@@ -77,6 +84,7 @@ __all__ = [
     "parametrization",
     "plots",
     "predict",
+    "relative_noise",
     "save",
     "testing",
     "theory",

@@ -13,13 +13,17 @@ import tacit
 from tacit.training.optim import eligibility
 
 
-def train(rank, port, folder, ours):
+def train(rank, port, folder, kind):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=2)
     torch.manual_seed(rank)
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-    model = tacit.variational(net, rank=6, draws=1 if ours else 2)
+    ours = kind == "tacit.SGD"
+    if kind == "each":
+        model = tacit.variational(net, {"*": tacit.Relative()})
+    else:
+        model = tacit.variational(net, rank=6, draws=1 if ours else 2)
     parallel = DistributedDataParallel(model)  # starts from the parameters of rank 0
     if ours:
         eligibility.WIDE = eligibility.SMALL = 0  # in one process it would defer updates
@@ -43,9 +47,9 @@ def train(rank, port, folder, ours):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ours", [False, True], ids=["torch.optim.SGD", "tacit.SGD"])
-def test_two_processes_stay_synchronised_with_independent_noise(tmp_path, unused_port, ours):
-    mp.spawn(train, args=(unused_port, str(tmp_path), ours), nprocs=2)
+@pytest.mark.parametrize("kind", ["torch.optim.SGD", "tacit.SGD", "each"])
+def test_two_processes_stay_synchronised_with_independent_noise(tmp_path, unused_port, kind):
+    mp.spawn(train, args=(unused_port, str(tmp_path), kind), nprocs=2)
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
     for name, value in first["state"].items():
         assert torch.equal(value, second["state"][name]), name

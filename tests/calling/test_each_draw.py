@@ -49,7 +49,9 @@ def test_each_is_the_default_only_if_the_noise_of_all_layers_acts_on_activations
     assert relative(mlp(4, 8, 3), draws=2).draws == 2
 
 
-@pytest.mark.parametrize(("draws", "error"), [("all", TypeError), (0, ValueError), (1.5, TypeError)])
+@pytest.mark.parametrize(
+    ("draws", "error"), [("all", TypeError), (0, ValueError), (1.5, TypeError)]
+)
 def test_other_numbers_of_draws_are_refused(draws, error):
     model = relative(mlp(4, 8, 3))
     with pytest.raises(error, match="draws: expected"):
@@ -66,7 +68,7 @@ def test_each_excludes_samples_and_weights():
         model(X, weights=model.sample(), draws="each")
 
 
-def test_a_structure_without_activation_space_gets_groups():
+def test_a_structure_withoutactivation_space_gets_groups():
     model = tacit.variational(mlp(4, 8, 3), {"*": LowRank(3)})
     assert distinct(model(ONES, draws="each")) == 8
     assert distinct(model(ONES[:3], draws="each")) == 3
@@ -177,7 +179,7 @@ def test_dropout_is_no_obstacle(functional):
     assert model.activation_space.verified == {True: True}
 
 
-def test_a_transformer_runs_in_activation_space():
+def test_a_transformer_runs_inactivation_space():
     net = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
     where = dict.fromkeys(["self_attn", "self_attn.out_proj", "linear1", "linear2"], Relative(0.5))
     model = tacit.variational(net, where)
@@ -262,6 +264,7 @@ class Checkpointed(nn.Module):
         return checkpoint(self.block, self.first(x), use_reentrant=self.reentrant)
 
 
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpointing_inside_the_module_is_refused(reentrant):
     with pytest.raises(RuntimeError, match="used inside activation checkpointing"):

@@ -39,7 +39,7 @@ MODELS = {"relative": relative_model, "low rank": make_model, "plain": plain_net
 
 
 def settings_of(model):
-    return {} if isinstance(model, tacit.Variational) else {"likelihood": tacit.Categorical()}
+    return {"likelihood": tacit.Categorical()} if isinstance(model, nn.Sequential) else {}
 
 
 class TestRunningMean:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -20,9 +19,7 @@ def lazy_attributes(package: str, places: Mapping[str, str]) -> Callable[[str], 
         if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module, _, attribute = places[name].partition(":")
-        found: Any = import_module(module)
-        found = getattr(found, attribute) if attribute else found
-        setattr(sys.modules[package], name, found)  # found there from now on
-        return found
+        found = import_module(module)
+        return getattr(found, attribute) if attribute else found
 
     return get

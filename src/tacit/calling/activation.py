@@ -242,7 +242,7 @@ def _scaled(x: Tensor, weight: NoisyWeight, units: int, layout: str | None = Non
     if x.shape[units] != factor.shape[-1]:  # groups that the layer doesn't declare
         raise _refusal("an operation on another number of units", weight)
     shape = [1] * x.ndim
-    shape[units] = -1
+    shape[units] = factor.shape[-1]
     if size is None:
         return x * factor.view(shape)
     layout = layout or _layout(x, size, weight, units)

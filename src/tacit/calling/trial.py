@@ -24,7 +24,7 @@ def agree(output: Any, expected: Any) -> bool | None:
     first, second = tensors_in(output), tensors_in(expected)
     if len(first) != len(second) or any(a.shape != b.shape for a, b in zip(first, second)):  # noqa: B905
         return False
-    largest = max((float(b.float().abs().max()) for b in second if b.numel()), default=0.0)
+    largest = max((float(t.float().abs().max()) for t in first + second if t.numel()), default=0.0)
     if not math.isfinite(largest) or largest == 0:
         return None
     low = any(torch.is_autocast_enabled(b.device.type) or b.element_size() < 4 for b in second)

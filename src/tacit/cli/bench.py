@@ -35,6 +35,7 @@ NUMBERS = {
         int, None, "examples per corruption and out-of-distribution set (as many as for testing)",
     ),
     "samples": (int, 32, "sampled functions per prediction"),
+    "average": (float, 0.0, "last part of training over which parameters are averaged"),
 }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from tacit.inference.functions import Functions, functions_of, likelihood_of
 from tacit.likelihood import DiscreteLikelihood, Likelihood
 from tacit.likelihood.predictive import BinaryPredictive, ClassPredictive
 from tacit.metrics import Metrics, Streaming, auroc, fpr95
+from tacit.metrics.streaming import UNCERTAINTIES
 
 
 def evaluate(
@@ -90,7 +91,7 @@ def collect_each(
         for likelihood, streaming in zip(likelihoods, collected, strict=True):
             found = likelihood.predictive(outputs)
             if isinstance(found, ClassPredictive | BinaryPredictive):
-                streaming.update({"entropy": found.entropy})
+                streaming.update({name: getattr(found, name) for name in UNCERTAINTIES})
             if data.targets:
                 targets = targets_of(batch, data.name).to(outputs.device)
                 streaming.update(found.errors(targets), found.sums(targets))

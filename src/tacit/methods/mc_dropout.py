@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from tacit._support.names import join
+from tacit.inference.calibration import calibrate
 from tacit.inference.functions import Predictor, tensor_of
 from tacit.inference.headers import describe_network
-from tacit.likelihood import Likelihood
+from tacit.likelihood import DiscreteLikelihood, Likelihood
 from tacit.methods.base import Method
 from tacit.methods.task import Task
 
@@ -31,9 +32,11 @@ class MCDropout(Method):
 
     Args:
         rate: Dropout probability.
+        calibrated: Whether to set a temperature on the validation data, if there are any.
     """
 
     rate: float = 0.1
+    calibrated: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < 1:
@@ -47,6 +50,9 @@ class MCDropout(Method):
         with predictor.dropping():
             task.fit(net)
         task.average("probs")
+        tunable = isinstance(task.likelihood, DiscreteLikelihood)
+        if self.calibrated and tunable and task.validation is not None:
+            calibrate(predictor, task.validation)
         return predictor
 
 

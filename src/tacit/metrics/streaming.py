@@ -13,6 +13,9 @@ from tacit.metrics.arguments import Values, as_tensor
 from tacit.metrics.calibration import calibration_error
 from tacit.metrics.rejection import aurc
 
+UNCERTAINTIES = "entropy", "mutual_information"
+"""Scores that tell inputs apart, and whose means are no metrics."""
+
 
 def data_frame(columns: Mapping[str, Any]) -> Any:
     """Return a pandas DataFrame."""
@@ -113,7 +116,7 @@ class Streaming:
                 found["ece"] = calibration_error(values, correct)
                 found["adaptive_ece"] = calibration_error(values, correct, adaptive=True)
                 found["aurc"] = aurc(values, correct)
-            elif name != "entropy":
+            elif name not in UNCERTAINTIES:
                 found[name] = values.mean().item()
         if "classwise_gaps" in self._sums:
             gaps = self._sums["classwise_gaps"].abs().sum(-1).mean().item()

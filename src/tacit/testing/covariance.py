@@ -147,7 +147,10 @@ class CovarianceSuite(DivergenceSuite):
         for unscaled, shapes, factors in self.trained_cases():
             covariance = dataclasses.replace(unscaled, scale=2.0)  # type: ignore[type-var]
             scales = {name: 0.1 * (i + 1) for i, name in enumerate(shapes)}
-            mean = {n: torch.full(shape, scales[n]).double() for n, shape in shapes.items()}
+            mean = {
+                name: torch.full(shape, scales[name], dtype=torch.float64)
+                for name, shape in shapes.items()
+            }
             noisy = [name for name in shapes if any(f.startswith(name) for f in factors)]
             generator = torch.Generator().manual_seed(0)
             relative = []

@@ -3,7 +3,7 @@
 from tacit.weights.distribution import Distribution
 from tacit.weights.layers import RandomLayer
 from tacit.weights.prior import Prior
-from tacit.weights.recipes import every_layer, first_and_last
+from tacit.weights.recipes import every_layer, first_and_last, relative_noise
 from tacit.weights.selection import Where, select_layers
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "Where",
     "every_layer",
     "first_and_last",
+    "relative_noise",
     "select_layers",
 ]

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from tacit._support import checks
 from tacit._support.names import join
-from tacit.weights.covariance import Covariance, LowRank, parameter_count
+from tacit.weights.covariance import Covariance, LowRank, Relative, parameter_count
+from tacit.weights.covariance.relative import SPEED
 from tacit.weights.layers import Layers, layers_of
 
 Chosen: TypeAlias = Mapping[str, Covariance]
@@ -21,6 +22,7 @@ Recipe: TypeAlias = Callable[[nn.Module], Chosen]
 
 RANK = 10  # for layers chosen by name, and for the first layer in the paper's recipe
 LAST_RANK = 20  # for the last layer in the paper's recipe
+LARGEST_RELATIVE = 0.5  # for `relative_noise`
 EVERY_RANK, EVERY_SCALE = 3, 0.25  # for `every_layer`, measured in benchmarks/choices.py
 
 
@@ -49,6 +51,39 @@ def every_layer(module: nn.Module, rank: int = EVERY_RANK, scale: float = EVERY_
         name: replace(_at_most(rank, layers[name]), scale=scale)
         for name in _weighted(module, layers)
     }
+
+
+def relative_noise(module: nn.Module, scale: float | None = None, speed: float = SPEED) -> Chosen:
+    """Return relative noise for all layers with a weight matrix but the first.
+
+    In train mode every example has its own draw, at nearly the price of a plain network. The inputs
+    of the first layer are the data, and noise in them would cost a gradient that a plain network
+    doesn't compute.
+
+    Args:
+        module: The module whose layers are chosen.
+        scale: Initial s of `Relative`; by default L^-1/2 for L layers, at most 0.5, since the noise
+            of all layers adds up.
+        speed: Learning rate of s relative to that of the means.
+
+    Examples:
+        >>> import torch
+        >>> net = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+        >>> relative_noise(net)
+        {'2': Relative(scale=0.5, speed=0.001, axis=None, groups=1)}
+    """
+    layers = layers_of(module)
+    matrices = [
+        name
+        for name in _weighted(module, layers)
+        if any(value.ndim > 1 for value in layers[name].values())
+    ]
+    if not matrices:
+        raise ValueError(f"relative_noise: {type(module).__name__} has no weight matrix.")
+    names = matrices[1:] or matrices
+    if scale is None:
+        scale = min(LARGEST_RELATIVE, len(names) ** -0.5)
+    return {name: Relative(scale, speed) for name in names}
 
 
 def first_and_last(module: nn.Module) -> Chosen:

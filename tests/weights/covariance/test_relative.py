@@ -8,6 +8,7 @@ from torch.testing import assert_close
 import tacit
 from nets import generator, mlp
 from tacit import Relative, theory
+from tacit.calling.moments import output_moments
 from tacit.testing import CovarianceSuite
 from tacit.theory import Normal
 from tacit.weights.divergence import kl, squared_wasserstein
@@ -112,7 +113,7 @@ def test_the_kl_divergence_is_refused():
 def test_output_moments_are_those_of_samples():
     model = tacit.variational(mlp(4, 6, 3).double(), {"3": Relative(0.5)}).eval()
     x = torch.randn(5, 4, dtype=torch.float64)
-    mean, variance = tacit.output_moments(model, x)
+    mean, variance = output_moments(model, x)
     samples = model(x, samples=20_000, generator=generator())
     error = samples.std(0) / 20_000**0.5
     assert ((samples.mean(0) - mean).abs() <= 5 * error).all()

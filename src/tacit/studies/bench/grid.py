@@ -71,6 +71,7 @@ class Cell:
         corrupted_size: Test images per corruption, and images per out-of-distribution set; by
             default as many as test images.
         samples: Sampled functions per prediction, for methods that sample.
+        average: Last part of training over which parameters are averaged; see `tacit.fit`.
     """
 
     data: str
@@ -86,6 +87,7 @@ class Cell:
     test_size: int | None = None
     corrupted_size: int | None = None
     samples: int = 32
+    average: float = 0.0
 
     def __post_init__(self) -> None:
         problem, _ = problem_of(self), method_of(self)  # raise if a name is unknown
@@ -117,6 +119,7 @@ class Cell:
         for name in ("width", "train_size", "validation_size", "test_size", "corrupted_size"):
             if getattr(self, name) is not None:
                 checks.positive_integer(name, getattr(self, name))
+        checks.probability("average", self.average)
         if self.lr is not None:
             checks.positive_number("lr", self.lr)
 

@@ -52,7 +52,10 @@ def measure(
         data.train[: cell.train_size], data.validation[: cell.validation_size],
         Categorical(),
         PARAMETRIZATIONS[cell.parametrization](), cell.seed,
-        {"epochs": cell.epochs, "lr": cell.lr, "batch_size": cell.batch_size, "progress": False},
+        {
+            "epochs": cell.epochs, "lr": cell.lr, "batch_size": cell.batch_size,
+            "average": cell.average, "progress": False,
+        },
         cache,
     )  # fmt: skip
     predictor = method_of(cell).fit_task(task)
@@ -91,6 +94,9 @@ def score(predictor: Predictor, cell: Cell, test: Images) -> dict[str, Any]:
             found = collect(functions, likelihood, Batches(name, images, BATCH, targets=False))
             pair = clean["entropy"], found["entropy"]
             foreign[name] = {"auroc": auroc(*pair), "fpr95": fpr95(*pair)}
+            if cell.samples > 1:
+                pair = clean["mutual_information"], found["mutual_information"]
+                foreign[name]["auroc_mutual_information"] = auroc(*pair)
     return {
         "test": finite(clean.compute()),
         "corrupted": corrupted,

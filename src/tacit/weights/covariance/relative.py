@@ -13,6 +13,8 @@ from tacit._support.private_torch import ConvTranspose
 from tacit.weights.covariance.activation import Scaled
 from tacit.weights.covariance.base import Covariance, Factor, Shapes, singular_error
 
+SPEED = 0.001  # of s relative to the means
+
 
 @dataclass(frozen=True)
 class Relative(Covariance):
@@ -30,7 +32,7 @@ class Relative(Covariance):
 
     Args:
         scale: Initial s: the standard deviation of a weight relative to its mean.
-        speed: Learning rate of s relative to that of the means.
+        speed: Learning rate of s relative to that of the means; 0 keeps s.
         axis: Dimension of the weight that runs over input units; taken from the layer.
         groups: Number of groups of a convolution; taken from the layer.
 
@@ -43,14 +45,14 @@ class Relative(Covariance):
     """
 
     scale: float = 0.3
-    speed: float = 0.01
+    speed: float = SPEED
     axis: int | None = None
     groups: int = 1
     acts_on_activations = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", checks.positive_number("Relative(scale)", self.scale))
-        object.__setattr__(self, "speed", checks.positive_number("Relative(speed)", self.speed))
+        object.__setattr__(self, "speed", checks.nonnegative_number("Relative(speed)", self.speed))
         object.__setattr__(self, "groups", checks.positive_integer("Relative(groups)", self.groups))
         if self.axis not in (None, 0, 1):
             raise ValueError(f"Relative(axis): expected 0 or 1, received {self.axis!r}.")
@@ -139,7 +141,10 @@ class Relative(Covariance):
     def output_variance(
         self, factors: Mapping[str, Tensor], features: Tensor, shapes: Shapes
     ) -> Tensor:
-        return features.square() @ factors["weight"].square().T
+        S = factors["weight"]
+        if self._inputs_first:  # a column of S holds the weights of one output
+            return (features @ S.T).square()
+        return features.square() @ S.square().T
 
     def learning_rates(
         self, shapes: Shapes, scales: Mapping[str, float], rates: Mapping[str, float], family: str

@@ -1,0 +1,31 @@
+r"""Methods for the study of relative noise against its rivals, for `tacit bench run`.
+
+    tacit bench run --data fashion_mnist --parametrization sp --seeds 3 --epochs 40 --lr 0.05 \
+        --average 0.5 --train-size 10000 --test-size 5000 --corrupted-size 500 \
+        --out results/relative_noise --methods \
+        temperature_scaling,swag,deep_ensemble,$(python -m benchmarks.default_study)
+
+All train the same number of steps, average the same iterates, and fit a temperature on the same
+validation data.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tacit import first_and_last, relative_noise
+from tacit.methods import ImplicitBiasVI, MCDropout, Method
+
+relative = ImplicitBiasVI(relative_noise)
+relative_fixed = ImplicitBiasVI(partial(relative_noise, speed=0.0))
+relative_faster = ImplicitBiasVI(partial(relative_noise, speed=0.01))
+relative_half_scale = ImplicitBiasVI(partial(relative_noise, scale=0.25))
+low_rank = ImplicitBiasVI(rank=3)
+paper = ImplicitBiasVI(first_and_last, draws=1)
+dropout_05 = MCDropout(0.05, calibrated=True)
+dropout_10 = MCDropout(0.1, calibrated=True)
+dropout_20 = MCDropout(0.2, calibrated=True)
+
+if __name__ == "__main__":
+    names = [name for name, value in list(globals().items()) if isinstance(value, Method)]
+    print(",".join(f"benchmarks.default_study:{name}" for name in names))
