@@ -328,3 +328,18 @@ def test_fit_trains_with_a_draw_for_each_example():
     plain = tacit.variational(mlp(4, 8, 3), {"*": LowRank(2)}, likelihood=tacit.Categorical())
     with pytest.raises(TypeError, match="draws: expected"):
         tacit.fit(plain, (X, y), epochs=1, lr=0.1, draws="all")
+
+
+def test_samples_of_a_parameter_that_forward_reads_from_a_list_are_refused():
+    class Bypassing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+            self.kept = [self.layer.weight]
+
+        def forward(self, x):
+            return x @ self.kept[0].T
+
+    model = tacit.variational(Bypassing(), {"layer": tacit.Relative(0.5)}).eval()
+    with pytest.raises(RuntimeError, match="other than as an attribute"):
+        model(torch.randn(4, 3), samples=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -348,7 +349,12 @@ class Variational(FactorScaling):
         self, noise: Mapping[str, Tensor], chunk_size: int | None, inputs: Inputs
     ) -> Any:
         """Call the module with M functions given by their noise, (M, K) for each layer."""
-        caller, module, active = self.caller, self.module, self.layers_in_activation_space()
+        caller, module = self.caller, self.module
+        # Views, so that the use of the means themselves can be told apart (see `checked_use`).
+        active = {
+            label: (layer, replace(d, mean={name: t.view_as(t) for name, t in d.mean.items()}))
+            for label, (layer, d) in self.layers_in_activation_space().items()
+        }
         formed = {label: d for label, d in self.distributions.items() if label not in active}
         if chunk_size is None:
             parameters = [
@@ -369,7 +375,12 @@ class Variational(FactorScaling):
             for part in in_chunks(noise, chunk_size)
         )
         try:
-            outputs = caller.call_stacked(module, chunks, prepare=prepare if active else None)
+            outputs = caller.call_stacked(
+                module,
+                chunks,
+                prepare=prepare if active else None,
+                watched=_noisy_means(active) if active else None,
+            )
         except NotInActivationSpaceError as error:
             self.activation_space.refuse(error)
             return self._call_noise(noise, chunk_size, inputs)
@@ -385,3 +396,14 @@ class Variational(FactorScaling):
         chunks = ((part, inputs) for part in in_chunks(flat, chunk_size))
         output = concatenate(self.caller.call_stacked(self.module, chunks))
         return map_tensors(lambda tensor: tensor.unflatten(0, shape), output)
+
+
+def _noisy_means(
+    layers: Mapping[str, tuple[RandomLayer, Distribution]],
+) -> dict[str, Tensor]:
+    """Return the means of the tensors with noise, by their names in the module."""
+    return {
+        layer.parameters[name]: distribution.mean[name]
+        for layer, distribution in layers.values()
+        for name in distribution.factors
+    }

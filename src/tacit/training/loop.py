@@ -130,8 +130,8 @@ def fit(
             0 to 1, to a factor. With `checkpoint` it is also called before training, to recognise
             the same run.
         average: Last part of training, as a fraction, over whose steps the parameters are averaged;
-            0 for no average. Validation scores are those of the average from then on, and batch
-            norm statistics are recomputed for it.
+            0 for no average. Validation scores are those of the average from then on. Batch norm
+            statistics are recomputed for it at the end; until then scores use those of training.
         precision: Fabric's precision: "32-true", "bf16-mixed", "64-true" and others.
         accelerator: Fabric's accelerator: "auto", "cpu", "cuda" and others.
         devices: Number of devices, or "auto". Under torchrun, its processes are used.

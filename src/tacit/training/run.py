@@ -236,6 +236,7 @@ class Run:
             self._load(self.best)
         elif self.average.count:
             self.average.copy_to(self._parameters())
+        if self.average.count:
             self.average = Average()
             recompute_statistics(self.raw, calls)
 
