@@ -25,12 +25,12 @@ types: $(ENV)
 	$(BIN)/mypy
 
 tests: $(ENV)
-	$(THREADS) $(BIN)/pytest -n $(WORKERS) --cov --cov-report=term:skip-covered
+	$(THREADS) $(BIN)/pytest -n $(WORKERS) --dist loadgroup --cov --cov-report=term:skip-covered
 
 # The tests in an environment of their own with another torch, several GB:
 # make test-torch TORCH=2.15.0
 test-torch: .venv-torch-$(TORCH)/.made
-	$(THREADS) .venv-torch-$(TORCH)/bin/pytest -n $(WORKERS)
+	$(THREADS) .venv-torch-$(TORCH)/bin/pytest -n $(WORKERS) --dist loadgroup
 
 .venv-torch-%/.made: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-torch-$*

@@ -9,6 +9,8 @@ import pytest
 from benchmarks import page, step_time
 from tacit.training.optim import eligibility
 
+pytestmark = pytest.mark.xdist_group("benchmarks")  # one run serves all tests
+
 BENCHMARKS = {
     "step_time": {"ranks", "rows"},
     "floors": {"ranks", "rows"},

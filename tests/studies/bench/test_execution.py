@@ -93,7 +93,7 @@ def test_a_killed_grid_resumes(tmp_path):
     def command(out):
         settings = [f"--{n.replace('_', '-')}={v}" for n, v in TINY.items()]
         return [
-            sys.executable, "-m", "tacit", "bench", "run", "--data=digits", "--seeds=2",
+            sys.executable, "-m", "tacit", "bench", "run", "--data=digits", "--seeds=1",
             "--methods=standard,temperature_scaling,swag", "--parametrization=sp", "--jobs=1",
             f"--out={out}", *settings,
         ]  # fmt: skip
@@ -111,20 +111,20 @@ def test_a_killed_grid_resumes(tmp_path):
         time.sleep(2)
         with pytest.raises(ProcessLookupError):  # the workers end too
             os.killpg(process.pid, 0)
-        assert len(list((tmp_path / kind.name).glob("*.json"))) < 6
+        assert len(list((tmp_path / kind.name).glob("*.json"))) < 3
     for name in ("SIGKILL", "SIGTERM", "undisturbed"):
         subprocess.run(command(tmp_path / name), check=True, capture_output=True)
     for path in tmp_path.glob("undisturbed/*.json"):
         for name in ("SIGKILL", "SIGTERM"):
             assert without_cost(path) == without_cost(tmp_path / name / path.name)
-    assert len(list(tmp_path.glob("SIGTERM/*.json"))) == 6
+    assert len(list(tmp_path.glob("SIGTERM/*.json"))) == 3
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # distributed's own
 def test_on_a_dask_cluster(tmp_path):
     distributed = pytest.importorskip("distributed")
-    cells = make_grid(["digits"], ["standard", "implicit_bias_vi"], ["sp"], seeds=2, **TINY)
+    cells = make_grid(["digits"], ["standard", "implicit_bias_vi"], ["sp"], seeds=1, **TINY)
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, dashboard_address=None
     ) as cluster:
@@ -137,7 +137,7 @@ def test_on_a_dask_cluster(tmp_path):
     run_cells(
         cells, tmp_path / "here", jobs=2
     )  # one thread per process, like the cluster's workers
-    assert len(read_results(tmp_path / "dask")) == 4
+    assert len(read_results(tmp_path / "dask")) == 2
     for path in (tmp_path / "here").glob("*.json"):
         assert without_cost(path) == without_cost(tmp_path / "dask" / path.name)
 

@@ -14,6 +14,8 @@ from tacit.studies.experiments.claims import CLAIMS
 from tacit.studies.experiments.registry import EXPERIMENTS, find_experiment
 from tacit.studies.experiments.reproduction import read_saved, redraw
 
+pytestmark = pytest.mark.xdist_group("experiments")  # one run serves all tests
+
 FIGURES = {
     "coordinate_check": {
         f"{kind}_{parametrization}"

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import tacit
-from tacit import Diagonal, FullRank, Kronecker, LowRank, LowRankPlusDiagonal
+from tacit import Diagonal, FullRank, Kronecker, LowRank, LowRankPlusDiagonal, Relative
 from tacit.studies.width.coordinates import Change, CoordinateCheck
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -44,6 +44,7 @@ STRUCTURES = {
         "2": Kronecker(width // 16, width // 16, scale=0.5),
         "4": Kronecker(width // 16, 1),
     },
+    "relative": lambda width: {"2": Relative(0.5, speed=1.0), "4": Relative(0.5, speed=1.0)},
     "full rank": lambda width: {"4": FullRank()},  # 4 TB in the hidden layer
 }
 
@@ -63,7 +64,8 @@ def test_under_mup_features_move_equally_at_every_width(structure, optimizer, lr
     The change of the standard deviation never grows with the width. It may shrink: with one noise
     component per weight (diagonal, full rank), the noise of an output averages out over its inputs.
     """
-    found = check(maker(MU, STRUCTURES[structure]), lr, optimizer)
+    seeds = 3 if "diagonal" in structure else 6  # slow, and less noisy
+    found = check(maker(MU, STRUCTURES[structure]), lr, optimizer, seeds=seeds)
     for layer in found.layers:
         assert abs(found.slope(layer)) < 0.3, str(found)
         std = found.slope(layer, "std")
