@@ -34,6 +34,10 @@ class NotInActivationSpaceError(WeightUseError):
         self.operation, self.names = operation, names
 
 
+class NewLayoutError(NotInActivationSpaceError):
+    """The batch is in another place of an operation's inputs than in the verified calls."""
+
+
 class NoisyWeight(Tensor):
     """A layer's weight: the mean, with noise of its own for every example, or the same for all."""
 
@@ -42,7 +46,7 @@ class NoisyWeight(Tensor):
     noise: Scaled
     padding: tuple[int, ...]
     examples: int | None
-    layouts: set[str]
+    layouts: set[str] | frozenset[str]
 
     @classmethod
     def __torch_function__(
@@ -62,7 +66,7 @@ def noisy_weight(
     noise: Scaled,
     padding: tuple[int, ...],
     examples: int | None,
-    layouts: set[str],
+    layouts: set[str] | frozenset[str],
 ) -> NoisyWeight:
     """Return a weight with noise.
 
@@ -72,7 +76,7 @@ def noisy_weight(
         noise: Noise of shape (examples, units), or (units,) if it is the same for all.
         padding: Rows without noise.
         examples: The batch size, None if the noise is the same for all.
-        layouts: Where the batch has been in the inputs so far; extended.
+        layouts: Where the batch has been in the inputs so far; extended if it is a set.
     """
     weight = mean.as_subclass(NoisyWeight)
     # A view, so that the use of the mean itself can be told apart (see `checked_use`).
@@ -86,6 +90,7 @@ def noisy_weights(
     noise: Mapping[str, Tensor],
     examples: int | None = None,
     layouts: dict[str, set[str]] | None = None,
+    extend: bool = True,
 ) -> dict[str, Tensor]:
     """Return the weights of layers with noise in activation space, by their names in the module.
 
@@ -93,13 +98,15 @@ def noisy_weights(
         layers: The layers with their distributions.
         noise: Their noise z: label -> (examples, K), or (K,) for the same noise in all examples.
         examples: The batch size, if examples have their own noise.
-        layouts: Where the batch has been in the inputs so far; extended.
+        layouts: Where the batch has been in the inputs so far, by parameter.
+        extend: Whether to add to the layouts; else a new one raises `NewLayoutError`.
     """
     weights: dict[str, Tensor] = {}
+    known: dict[str, set[str]] = {} if layouts is None else layouts
     for label, (layer, distribution) in layers.items():
         for tensor, own in distribution.in_activation_space(noise[label]).items():
             name = layer.parameters[tensor]
-            places = set() if layouts is None else layouts.setdefault(name, set())
+            places = known.setdefault(name, set()) if extend else frozenset(known.get(name, ()))
             mean, padding = distribution.mean[tensor], layer.padding.get(tensor, ())
             weights[name] = noisy_weight(name, mean, own, padding, examples, places)
     return weights
@@ -273,8 +280,11 @@ def _layout(x: Tensor, size: int, weight: NoisyWeight, units: int) -> str:
     if not found:
         raise _refusal("an operation on inputs without the batch", weight)
     layout = seen[0] if seen else found[0]
-    if layout not in known:
-        known.add(layout)
+    if layout in known:
+        return layout
+    if isinstance(known, frozenset):
+        raise NewLayoutError("an operation with its batch in a new place", {weight.parameter})
+    known.add(layout)
     return layout
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tacit._support.private_torch import transforms_active
 from tacit._support.trees import map_tensors, tensors_in
-from tacit.calling.activation import NotInActivationSpaceError, noisy_weights
+from tacit.calling.activation import NewLayoutError, NotInActivationSpaceError, noisy_weights
 from tacit.calling.caller import Caller, Inputs, Weights
 from tacit.calling.trial import agree, trial
 from tacit.weights.distribution import Distribution
@@ -27,15 +27,18 @@ class ActivationSpace:
         refused: Parameters that the module uses in an operation without a rule: name -> operation.
         verified: Train mode -> whether outputs agree with those in weight space.
         layouts: Parameter -> where the batch has been in the inputs of its operation.
+        refused_samples: Like `refused`, in calls with the same noise for all examples.
     """
 
     refused: dict[str, str] = field(default_factory=dict)
     verified: dict[bool, bool] = field(default_factory=dict)
     layouts: dict[str, set[str]] = field(default_factory=dict)
+    refused_samples: dict[str, str] = field(default_factory=dict)
 
-    def refuse(self, error: NotInActivationSpaceError) -> None:
-        """Call parameters in weight space from now on."""
-        self.refused.update(dict.fromkeys(error.names, error.operation))
+    def refuse(self, error: NotInActivationSpaceError, samples: bool = False) -> None:
+        """Call parameters in weight space from now on: in calls with samples, or in all others."""
+        refused = self.refused_samples if samples else self.refused
+        refused.update(dict.fromkeys(error.names, error.operation))
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,10 @@ class EachDraw:
     noise: Mapping[str, Tensor]
     shared: Weights
 
-    def per_example(self, layouts: dict[str, set[str]]) -> Weights:
-        """Return the weights of all examples, without forming them."""
+    def per_example(self, layouts: dict[str, set[str]], extend: bool = True) -> Weights:
+        """Return the weights of all examples, without forming them; see `noisy_weights`."""
         size = len(next(iter(self.noise.values())))
-        return {**self.shared, **noisy_weights(self.layers, self.noise, size, layouts)}
+        return {**self.shared, **noisy_weights(self.layers, self.noise, size, layouts, extend)}
 
     def of_example(self, index: int) -> Weights:
         """Return the weights of one example."""
@@ -80,7 +83,8 @@ def call_each(
     The first call in each mode finds out which layers can be called in activation space, and
     compares the outputs of some examples with those in weight space. If they differ, because
     examples depend on each other or on their place in the batch, the fallback is called from then
-    on.
+    on. Inputs with the batch in a new place are compared again. A compiled call doesn't compare,
+    but heeds what earlier calls have found.
 
     Args:
         caller: Calls the module.
@@ -94,21 +98,34 @@ def call_each(
     mode = module.training
     if transforms_active():
         return fallback()
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() and space.verified.get(mode, True):
         return caller.call(module, draw(generator).per_example(space.layouts), inputs)
     if mode not in space.verified:
         agreed = _verify(caller, space, module, inputs, draw)
         if agreed is None:
             return fallback()
         space.verified[mode] = agreed
-    if not space.verified[mode]:
+    # The call in the other mode may have refused the layers of this one.
+    drawn = draw(generator) if space.verified[mode] else None
+    if drawn is None or not drawn.layers:
         return fallback()
-    weights = draw(generator).per_example(space.layouts)
-    formed = {name: getattr(weight, "plain", weight) for name, weight in weights.items()}
     try:
-        return caller.verified_call(module, formed, partial(caller.call, module, weights, inputs))
+        return _call_verified(caller, space, module, inputs, drawn)
+    except NewLayoutError:
+        space.verified[mode] = _verify(caller, space, module, inputs, draw) is True
+        if space.verified[mode]:
+            return _call_verified(caller, space, module, inputs, drawn)
     except NotInActivationSpaceError:  # inputs of other shapes than in the first call
-        return fallback()
+        pass
+    return fallback()
+
+
+def _call_verified(
+    caller: Caller, space: ActivationSpace, module: nn.Module, inputs: Inputs, drawn: EachDraw
+) -> Any:
+    weights = drawn.per_example(space.layouts, extend=False)
+    formed = {name: getattr(weight, "plain", weight) for name, weight in weights.items()}
+    return caller.verified_call(module, formed, partial(caller.call, module, weights, inputs))
 
 
 def _verify(
@@ -155,7 +172,10 @@ def _agrees(
             expected = caller.call(module, drawn.of_example(index), _row(inputs, index))
         except (RuntimeError, ValueError, IndexError):  # not for a single example
             return False
-        found.append(agree(_row(output, index, size), _row(expected, 0, 1)))
+        rows = _row(output, index, size)
+        if not rows:  # no output has the batch first
+            return False
+        found.append(agree(rows, _row(expected, 0, 1)))
     return None if None in found else all(found)
 
 

@@ -323,9 +323,16 @@ class Variational(FactorScaling):
             for tensor, sampled in distributions[layer.label].weights(noise[layer.label]).items()
         }
 
-    def layers_in_activation_space(self) -> dict[str, tuple[RandomLayer, Distribution]]:
-        """Return the layers that are called in activation space, with their distributions."""
-        refused = self.activation_space.refused
+    def layers_in_activation_space(
+        self, samples: bool = False
+    ) -> dict[str, tuple[RandomLayer, Distribution]]:
+        """Return the layers that are called in activation space, with their distributions.
+
+        Args:
+            samples: Whether in calls with `samples`, which need no batch.
+        """
+        space = self.activation_space
+        refused = space.refused_samples if samples else space.refused
         return {
             layer.label: (layer, self.distribution(layer))
             for layer in self.layers
@@ -353,7 +360,7 @@ class Variational(FactorScaling):
         # Views, so that the use of the means themselves can be told apart (see `checked_use`).
         active = {
             label: (layer, replace(d, mean={name: t.view_as(t) for name, t in d.mean.items()}))
-            for label, (layer, d) in self.layers_in_activation_space().items()
+            for label, (layer, d) in self.layers_in_activation_space(samples=True).items()
         }
         formed = {label: d for label, d in self.distributions.items() if label not in active}
         if chunk_size is None:
@@ -382,7 +389,7 @@ class Variational(FactorScaling):
                 watched=_noisy_means(active) if active else None,
             )
         except NotInActivationSpaceError as error:
-            self.activation_space.refuse(error)
+            self.activation_space.refuse(error, samples=True)
             return self._call_noise(noise, chunk_size, inputs)
         return concatenate(outputs)
 

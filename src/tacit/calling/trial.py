@@ -45,7 +45,11 @@ def trial(module: nn.Module, evaluation: bool = False) -> Iterator[None]:
     """
     kinds = (nn.Module,) if evaluation else (Dropout, NormBase)
     changed = [part for part in module.modules() if isinstance(part, kinds) and part.training]
-    buffers = {buffer: buffer.clone() for buffer in module.buffers()}
+    buffers = [
+        (part, name, buffer, buffer.clone())
+        for part in module.modules()
+        for name, buffer in part.named_buffers(recurse=False)
+    ]
     for part in changed:
         part.training = False
     try:
@@ -54,5 +58,6 @@ def trial(module: nn.Module, evaluation: bool = False) -> Iterator[None]:
     finally:
         for part in changed:
             part.training = True
-        for buffer, value in buffers.items():
-            buffer.copy_(value)
+        with torch.no_grad():
+            for part, name, buffer, value in buffers:
+                part._buffers[name] = buffer.copy_(value)

@@ -56,9 +56,8 @@ def every_layer(module: nn.Module, rank: int = EVERY_RANK, scale: float = EVERY_
 def relative_noise(module: nn.Module, scale: float | None = None, speed: float = SPEED) -> Chosen:
     """Return relative noise for all layers with a weight matrix but the first.
 
-    In train mode every example has its own draw, at nearly the price of a plain network. The inputs
-    of the first layer are the data, and noise in them would cost a gradient that a plain network
-    doesn't compute.
+    In train mode every example has its own draw, and no weights are formed. The first layer has no
+    noise: its inputs are the data, and a plain network computes no gradient for them.
 
     Args:
         module: The module whose layers are chosen.
