@@ -255,22 +255,6 @@ def test_a_parameter_read_from_a_plain_list_raises_an_error():
         relative(Listed())(X)
 
 
-class Checkpointed(nn.Module):
-    def __init__(self, reentrant):
-        super().__init__()
-        self.first, self.block, self.reentrant = nn.Linear(4, 4), nn.Linear(4, 3), reentrant
-
-    def forward(self, x):
-        return checkpoint(self.block, self.first(x), use_reentrant=self.reentrant)
-
-
-@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpointing_inside_the_module_is_refused(reentrant):
-    with pytest.raises(RuntimeError, match="used inside activation checkpointing"):
-        relative(Checkpointed(reentrant))(X)
-
-
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_the_whole_model_may_be_checkpointed(reentrant):
     model = relative(mlp(4, 8, 3).double())
@@ -343,3 +327,95 @@ def test_samples_of_a_parameter_that_forward_reads_from_a_list_are_refused():
     model = tacit.variational(Bypassing(), {"layer": tacit.Relative(0.5)}).eval()
     with pytest.raises(RuntimeError, match="other than as an attribute"):
         model(torch.randn(4, 3), samples=2)
+
+
+class TimeMajor(nn.Module):
+    """Flattens (B, T, D) to (T B, D), with time first."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        size, steps, _ = x.shape
+        rows = self.layer(x.transpose(0, 1).reshape(steps * size, -1))
+        return rows.reshape(steps, size, -1).transpose(0, 1)
+
+
+def test_a_batch_in_a_new_place_is_verified_again():
+    model = relative(TimeMajor())
+    model(torch.randn(5, 1, 4))  # the batch is first
+    output = model(torch.ones(5, 3, 4))  # flat, but not with the batch first
+    assert_close(output, output[:, :1].expand_as(output))
+    assert model.activation_space.verified == {True: False}
+
+
+def test_a_batch_in_a_new_place_is_served_if_outputs_agree():
+    model = relative(nn.Sequential(nn.Flatten(0, -2), nn.Linear(4, 3), nn.Unflatten(0, (5, -1))))
+    model(torch.randn(5, 1, 4))
+    model.module[2].unflattened_size = (1, -1)
+    model(torch.randn(1, 3, 4))  # a single example tells nothing
+    model.module[2].unflattened_size = (5, -1)
+    assert model.activation_space.layouts == {"1.weight": {"first"}}
+    model(torch.randn(5, 1, 4))
+    assert model.activation_space.verified == {True: True}
+
+
+def test_a_call_without_a_batch_does_not_end_draws_of_each_example():
+    model = relative(nn.Sequential(nn.Conv2d(1, 2, 3)))
+    image = torch.ones(5, 1, 6, 6)
+    model(image)
+    assert model(image[0], samples=3).shape == (3, 2, 4, 4)
+    assert distinct(model(image)) == 5
+    assert model.call_notes == ["draws of each example in train mode run in activation space"]
+
+
+class OtherInEvalMode(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) if self.training else x @ self.weight.T + self.bias
+
+
+def test_layers_that_eval_mode_refuses_have_one_draw_in_train_mode():
+    model = tacit.variational(nn.Sequential(OtherInEvalMode(4, 3)), {"0": Relative(0.5)})
+    assert distinct(model(ONES)) == 10
+    model.eval()(X, draws="each")
+    assert distinct(model.train()(ONES)) == 1
+
+
+class Counting(nn.Module):
+    """Counts its calls in a buffer that it replaces, and in an attribute."""
+
+    def __init__(self, output=lambda y: y):
+        super().__init__()
+        self.layer, self.output, self.calls = nn.Linear(4, 3), output, 0
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        self.count = self.count + 1
+        return self.output(self.layer(x))
+
+
+@pytest.mark.parametrize(
+    ("covariance", "draws"), [(Relative(0.5), "each"), (LowRank(2), 2)], ids=["each", "groups"]
+)
+def test_trials_restore_buffers_that_forward_replaces(covariance, draws):
+    model = tacit.variational(Counting(), {"layer": covariance}, draws=draws)
+    model(X)
+    assert model.module.count == 1
+
+
+@pytest.mark.parametrize("output", [torch.mean, lambda y: y.T], ids=["loss", "batch last"])
+def test_outputs_without_the_batch_first_are_tried_only_once(output):
+    model = tacit.variational(Counting(output), {"layer": Relative(0.5)})
+    model(X)
+    model.module.calls = 0
+    model(X)
+    assert model.module.calls == 1
+
+
+def test_a_compiled_model_heeds_that_examples_are_coupled():
+    torch.compiler.reset()
+    model = relative(Coupled())
+    model(X)
+    assert distinct(torch.compile(model, backend="eager")(ONES)) == 1

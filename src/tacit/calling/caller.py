@@ -24,6 +24,12 @@ from tacit._support.private_torch import (
     transforms_active,
 )
 from tacit._support.trees import check_stackable, map_tensors, stack, tensors_in, with_tensors
+from tacit.calling.recomputation import (
+    Moment,
+    keep_for_recomputation,
+    moment,
+    restores_random_state,
+)
 from tacit.calling.usage import WeightUseError, checked_use, inside_checkpoint
 
 Weights: TypeAlias = Mapping[str, Tensor]
@@ -82,10 +88,14 @@ class Caller:
         try:
             for place, key, new in swaps:
                 place[key] = new
-            return module(*args, **kwargs)
+            output = module(*args, **kwargs)
         finally:
             for (place, key, _), old in zip(swaps, before, strict=True):
                 place[key] = old
+        for _, _, new in swaps:
+            if isinstance(new, _Sampled) and new.checkpointed:
+                keep_for_recomputation(new.owner, new.checkpointed, tensors_in(output))
+        return output
 
     def verified_call(self, module: nn.Module, weights: Weights, call: Callable[[], Any]) -> Any:
         """Return `call()`, which gives `weights` to the module; the first time, verify their use.
@@ -251,22 +261,29 @@ class Caller:
 
 
 class _Sampled(dict[str, Any]):
-    """A layer's parameters with samples among them, which must not be read in checkpointed code.
+    """A layer's parameters with samples among them.
 
-    Checkpointed code runs again in the backward pass, when the means are back in place.
+    Checkpointed code runs again in the backward pass, when the means are back in place. Noise in
+    activation space can be given to it again; samples themselves must not be read there.
     """
 
+    owner: nn.Module
     samples: set[str]
     surroundings: tuple[Any, bool]
+    checkpointed: dict[Moment, Tensor]
 
     def __getitem__(self, name: str) -> Any:
+        own = super().__getitem__(name)
         if (
-            name in self.samples
-            and not torch.compiler.is_compiling()
+            name not in self.samples
+            or torch.compiler.is_compiling()
             # Checkpointing installs hooks on saved tensors, or disables gradients.
-            and _surroundings() != self.surroundings
-            and inside_checkpoint(Caller.call)
+            or _surroundings() == self.surroundings
+            or not inside_checkpoint(Caller.call)
         ):
+            return own
+        # A weight with noise in activation space has its mean's values, which are not replaced.
+        if not hasattr(own, "plain") or not restores_random_state(Caller.call):
             raise WeightUseError(
                 f"The random parameter {name!r} is used inside activation checkpointing, which "
                 "would recompute with the mean weights in the backward pass. Disable it "
@@ -274,7 +291,8 @@ class _Sampled(dict[str, Any]):
                 "variational model as a whole: torch.utils.checkpoint.checkpoint(model, x, "
                 "use_reentrant=False)."
             )
-        return super().__getitem__(name)
+        self.checkpointed[moment(name, own.plain)] = own
+        return own
 
 
 def _surroundings() -> tuple[Any, bool]:
@@ -301,7 +319,8 @@ def _swaps(module: nn.Module, replaced: Weights) -> list[tuple[dict[str, Any], s
         own = sampled.get(owner)
         if own is None:
             own = sampled[owner] = _Sampled(owner._parameters)
-            own.samples, own.surroundings = set(), surroundings
+            own.owner, own.samples, own.surroundings = owner, set(), surroundings
+            own.checkpointed = {}
             swaps.append((vars(owner), "_parameters", own))
         own[key] = tensor
         own.samples.add(key)

@@ -112,8 +112,10 @@ def call_each(
     try:
         return _call_verified(caller, space, module, inputs, drawn)
     except NewLayoutError:
-        space.verified[mode] = _verify(caller, space, module, inputs, draw) is True
-        if space.verified[mode]:
+        agreed = _verify(caller, space, module, inputs, draw)
+        if agreed is not None:
+            space.verified[mode] = agreed
+        if agreed:
             return _call_verified(caller, space, module, inputs, drawn)
     except NotInActivationSpaceError:  # inputs of other shapes than in the first call
         pass
@@ -143,8 +145,12 @@ def _verify(
         # Raises the module's own error if the call itself is wrong.
         first, second = (caller.call(module, {}, inputs) for _ in range(2))
     deterministic = agree(first, second) is not False
+    layouts = {name: set(places) for name, places in space.layouts.items()}
     with trial(module, evaluation=not deterministic):
-        return _agrees(caller, space, module, inputs, drawn)
+        agreed = _agrees(caller, space, module, inputs, drawn)
+    if not agreed:
+        space.layouts = layouts
+    return agreed
 
 
 def _agrees(

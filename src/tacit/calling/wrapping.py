@@ -100,6 +100,7 @@ def variational(
         draws = "each" if all(each.covariance.acts_on_activations for each in layers) else 1
     draws = number_of_draws("draws", draws)
     _check_not_scripted(module, layers)
+    _check_not_checkpointed(module, layers)
     model = Variational(
         module, layers, noise or Gaussian(), parametrization or Standard(), draws, likelihood
     )
@@ -142,11 +143,6 @@ def _check_module(module: nn.Module) -> None:
             "variational: the module is already variational or contains a variational module; wrap "
             "the plain module (model.module) and name all random layers at once."
         )
-    if getattr(module, "is_gradient_checkpointing", False):  # set by Hugging Face
-        raise ValueError(
-            "variational: activation checkpointing inside the module would recompute with the mean "
-            "weights; disable it and checkpoint the variational model as a whole."
-        )
     taken = OWN_KEYWORDS & set(inspect.signature(module.forward).parameters)
     if taken:
         raise ValueError(
@@ -161,6 +157,18 @@ def _check_not_scripted(module: nn.Module, layers: list[RandomLayer]) -> None:
     for layer in layers:
         if any(layer.name == name or layer.name.startswith(f"{name}.") for name in scripted):
             raise _scripted_error(f"the layer {layer.label!r}")
+
+
+def _check_not_checkpointed(module: nn.Module, layers: list[RandomLayer]) -> None:
+    if not getattr(module, "is_gradient_checkpointing", False):  # set by Hugging Face
+        return
+    formed = [layer.label for layer in layers if not layer.covariance.acts_on_activations]
+    if formed:
+        raise ValueError(
+            "variational: activation checkpointing inside the module would recompute with the mean "
+            f"weights in the layer {formed[0]!r}; disable it and checkpoint the variational model "
+            "as a whole, or use tacit.Relative, whose noise can be recomputed."
+        )
 
 
 def _scripted_error(what: str) -> TypeError:
