@@ -17,7 +17,9 @@ def each_and_expected(model, monkeypatch, *args, **kwargs):
     drawn = []
     original = EachDraw.per_example
     monkeypatch.setattr(
-        EachDraw, "per_example", lambda self, *rest: drawn.append(self) or original(self, *rest)
+        EachDraw,
+        "per_example",
+        lambda self, *args, **kwargs: drawn.append(self) or original(self, *args, **kwargs),
     )
     output = model(*args, draws="each", **kwargs)
     size = len(args[0])

@@ -351,13 +351,16 @@ def test_a_batch_in_a_new_place_is_verified_again():
 
 
 def test_a_batch_in_a_new_place_is_served_if_outputs_agree():
-    model = relative(nn.Sequential(nn.Flatten(0, -2), nn.Linear(4, 3), nn.Unflatten(0, (5, -1))))
+    class Flattened(Coupled):
+        def forward(self, x):
+            return self.linear(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+
+    model = relative(Flattened())
     model(torch.randn(5, 1, 4))
-    model.module[2].unflattened_size = (1, -1)
     model(torch.randn(1, 3, 4))  # a single example tells nothing
-    model.module[2].unflattened_size = (5, -1)
-    assert model.activation_space.layouts == {"1.weight": {"first"}}
-    model(torch.randn(5, 1, 4))
+    assert model.activation_space.layouts == {"linear.weight": {"first"}}
+    assert distinct(model(torch.ones(5, 3, 4))) == 5
+    assert model.activation_space.layouts == {"linear.weight": {"first", "flat"}}
     assert model.activation_space.verified == {True: True}
 
 
@@ -419,3 +422,35 @@ def test_a_compiled_model_heeds_that_examples_are_coupled():
     model = relative(Coupled())
     model(X)
     assert distinct(torch.compile(model, backend="eager")(ONES)) == 1
+
+
+@pytest.mark.parametrize("call", [{"draws": "each"}, {"samples": 2}])
+def test_noise_in_a_bias_of_attention_has_one_draw(call):
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = nn.MultiheadAttention(4, 2, add_bias_kv=True, batch_first=True)
+
+        def forward(self, x):
+            return self.attention(x, x, x)[0]
+
+    model = tacit.variational(Attention(), {"attention.bias_k": Relative(0.5)})
+    assert model(torch.randn(5, 3, 4), **call).isfinite().all()
+    space = model.activation_space
+    assert "attention.bias_k" in space.refused | space.refused_samples
+
+
+@pytest.mark.parametrize("kwargs", [{"samples": 2}, {"draws": "each"}], ids=str)
+def test_weights_beside_noise_in_activation_space_are_verified_too(kwargs):
+    class Bypassing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 3), nn.Linear(3, 2)
+            self.kept = [self.last.weight]
+
+        def forward(self, x):
+            return F.linear(self.first(x), self.kept[0], self.last.bias)
+
+    model = tacit.variational(Bypassing(), {"first": Relative(0.5), "last": LowRank(2)})
+    with pytest.raises(RuntimeError, match=r"'last\.weight' other than as an attribute"):
+        model(X, **kwargs)

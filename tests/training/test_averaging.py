@@ -173,3 +173,18 @@ class TestValidation:
         generator = torch.Generator().manual_seed(0)
         scores = evaluate(model, data[1], samples=8, generator=generator)
         assert scores["nll"] == pytest.approx(min(history["nll"]))
+
+
+def test_with_deferred_updates_the_ends_of_epochs_are_averaged():
+    x, y = torch.randn(320, 784), torch.randint(0, 100, (320,))
+    net = nn.Linear(784, 100)
+    model = tacit.variational(net, {"": tacit.LowRank(10)}, likelihood=tacit.Categorical())
+    settings = {"epochs": 4, "lr": 0.01, "batch_size": 16, "draws": 1, "progress": False}
+    ends = []
+
+    def record(row, model):
+        ends.append(model.factors.weight.detach().clone())
+
+    tacit.fit(copy.deepcopy(model), (x, y), callbacks=[record], **settings)
+    tacit.fit(model, (x, y), average=0.5, **settings)
+    assert_close(model.factors.weight.detach(), (ends[2] + ends[3]) / 2)

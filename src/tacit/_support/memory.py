@@ -27,7 +27,7 @@ def peak_memory() -> Iterator[Callable[[], float]]:
         before = torch.cuda.memory_allocated()
         yield lambda: float(torch.cuda.max_memory_allocated() - before)
         return
-    _trim_heap()  # before the peak is reset: what it frees is none of the peak
+    _trim_heap()  # before the peak is reset, so that freed pages do not count
     try:
         CLEAR.write_text("5")  # resets the peak, VmHWM
     except OSError:

@@ -81,7 +81,7 @@ def optional(rule: Rule) -> Rule:
 
 
 def word_or(word: str, rule: Rule) -> Rule:
-    """Return a rule that accepts a word, too."""
+    """Return a rule that also accepts a given word."""
 
     def check(name: str, value: Any) -> None:
         if value != word:

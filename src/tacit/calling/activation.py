@@ -169,9 +169,10 @@ def _attention(
     """
     separate = [kwargs.get(f"{name}_proj_weight") for name in "qkv"]
     weights = [in_weight] * 3 if in_weight is not None else separate
-    noisy = [weight for weight in (*weights, out_weight) if isinstance(weight, NoisyWeight)]
-    if query.ndim != 3 or any(isinstance(b, NoisyWeight) for b in (in_bias, bias_k, bias_v)):
-        raise _refusal("attention without a batch, or with noise in a bias", *noisy)
+    biases = (in_bias, bias_k, bias_v, out_bias)
+    if query.ndim != 3 or any(isinstance(bias, NoisyWeight) for bias in biases):
+        operation = "attention without a batch, or with noise in a bias"
+        raise _refusal(operation, *weights, out_weight, *biases)
     inputs: list[Tensor] = []
     for i, (x, weight) in enumerate(zip((query, key, value), weights, strict=True)):
         if i and x is (query, key)[i - 1] and weight is weights[i - 1]:
@@ -290,6 +291,7 @@ def _layout(x: Tensor, size: int, weight: NoisyWeight, units: int) -> str:
 
 def _refusal(operation: str, *tensors: Any) -> NotInActivationSpaceError:
     names = {tensor.parameter for tensor in tensors if isinstance(tensor, NoisyWeight)}
+    assert names, operation  # otherwise the same call would be tried again
     return NotInActivationSpaceError(operation, names)
 
 

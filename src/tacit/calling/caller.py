@@ -119,7 +119,7 @@ class Caller:
         *,
         stacked_inputs: bool = False,
         prepare: Callable[[Weights], Weights] | None = None,
-        watched: Weights | None = None,
+        watched: Callable[[Weights], Weights] | None = None,
     ) -> list[Any]:
         """Call the module with the M sets of weights of each chunk and stack the M outputs.
 
@@ -132,7 +132,7 @@ class Caller:
             stacked_inputs: Whether the tensors among the arguments have a leading dimension M too,
                 one slice per set of weights. Scalar tensors are shared by all sets.
             prepare: Given if the stacked tensors are not weights: returns the weights of one set.
-            watched: The weights whose use is verified; the stacked ones if left out.
+            watched: Returns the weights whose use is verified; the stacked ones if left out.
 
         Returns:
             For each chunk the module's output with a leading dimension M in every tensor.
@@ -142,7 +142,7 @@ class Caller:
             call = partial(
                 self._call_chunk, module, weights, before, inputs, stacked_inputs, prepare
             )
-            used = weights if watched is None else watched
+            used = weights if watched is None else watched(weights)
             output, statistics = self.verified_call(module, used, call)
             outputs.append(output)
             after.append(statistics)

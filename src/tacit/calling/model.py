@@ -203,7 +203,7 @@ class Variational(FactorScaling):
             weight_decay: Weight decay of the means. Factors have none: it would shrink the prior.
             factor_speed: How fast the prior is forgotten: the learning rate of the factors relative
                 to the scaling above. The `speed` of each covariance if left out: 1 as in the paper,
-                and 0.01 for `tacit.Relative`. 0 keeps the prior's factors.
+                and 0.001 for `tacit.Relative`. 0 keeps the prior's factors.
 
         Raises:
             ValueError: If the optimizer's scaling is unknown, or a parameter is in no group.
@@ -374,8 +374,10 @@ class Variational(FactorScaling):
 
         def prepare(state: Weights) -> Weights:
             own = {label: state[NOISE + label] for label in active}
-            rest = {name: tensor for name, tensor in state.items() if not name.startswith(NOISE)}
-            return {**rest, **noisy_weights(active, own)}
+            return {**_formed(state), **noisy_weights(active, own)}
+
+        def watched(state: Weights) -> Weights:
+            return {**_formed(state), **_noisy_means(active)}
 
         chunks = (
             ({**self.form_weights(formed, part), **{NOISE + n: part[n] for n in active}}, inputs)
@@ -386,7 +388,7 @@ class Variational(FactorScaling):
                 module,
                 chunks,
                 prepare=prepare if active else None,
-                watched=_noisy_means(active) if active else None,
+                watched=watched if active else None,
             )
         except NotInActivationSpaceError as error:
             self.activation_space.refuse(error, samples=True)
@@ -403,6 +405,11 @@ class Variational(FactorScaling):
         chunks = ((part, inputs) for part in in_chunks(flat, chunk_size))
         output = concatenate(self.caller.call_stacked(self.module, chunks))
         return map_tensors(lambda tensor: tensor.unflatten(0, shape), output)
+
+
+def _formed(state: Weights) -> dict[str, Tensor]:
+    """Return the weights among stacked weights and noise."""
+    return {name: tensor for name, tensor in state.items() if not name.startswith(NOISE)}
 
 
 def _noisy_means(

@@ -1,4 +1,4 @@
-"""Closed forms for linear models: a float64 reference that shares no code with training.
+"""Exact results for linear models: a float64 reference that shares no code with training.
 
 The notation is the paper's: the N rows of X are data points, the P parameters w have the prior
 N(mu0, S0 S0^T) with S0 of shape (P, R), and the linear model is f(x) = x^T w.

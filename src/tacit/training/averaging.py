@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ from tacit._support.private_torch import BatchNorm
 
 
 class Average:
-    """A running mean of parameters, with the same weight for each step.
+    """A running mean of parameters; every iterate has the same weight.
 
     At a constant learning rate the iterates of SGD move around a minimum; their mean is closer to
     it (Polyak and Juditsky, 1992; Izmailov et al., 2018).
@@ -57,7 +57,7 @@ class Average:
 
 
 @torch.no_grad()
-def recompute_statistics(model: nn.Module, calls: Iterable[Any]) -> None:
+def recompute_statistics(model: nn.Module, calls: Iterable[Callable[[], Any]]) -> None:
     """Recompute the running statistics of batch norm as means over calls in train mode.
 
     The statistics of training belong to the iterates, not to their average.
@@ -74,7 +74,9 @@ def recompute_statistics(model: nn.Module, calls: Iterable[Any]) -> None:
     for norm in norms:
         norm.reset_running_stats()
         norm.momentum = None  # cumulative
-    for call in calls:
-        call()
-    for norm, momentum in zip(norms, before, strict=True):
-        norm.momentum = momentum
+    try:
+        for call in calls:
+            call()
+    finally:
+        for norm, momentum in zip(norms, before, strict=True):
+            norm.momentum = momentum

@@ -44,4 +44,5 @@ def check_validation(
             check_binary(whole)
     except (ValueError, TypeError) as error:
         prefix = "" if str(error).startswith(f"{data.name}: ") else f"{data.name}: "
-        raise type(error)(f"{prefix}{error}") from error
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{prefix}{error}") from error

@@ -129,8 +129,9 @@ def fit(
         schedule: Learning rate schedule: "cosine" decays to 0; a function maps training progress,
             0 to 1, to a factor. With `checkpoint` it is also called before training, to recognise
             the same run.
-        average: Last part of training, as a fraction, over whose steps the parameters are averaged;
-            0 for no average. Validation scores are those of the average from then on. Batch norm
+        average: Fraction of training, at its end, over which the parameters are averaged; 0 for no
+            average. With deferred updates only the iterates at which these are settled count, at
+            least one per epoch. Validation scores are those of the average from then on. Batch norm
             statistics are recomputed for it at the end; until then scores use those of training.
         precision: Fabric's precision: "32-true", "bf16-mixed", "64-true" and others.
         accelerator: Fabric's accelerator: "auto", "cpu", "cuda" and others.
@@ -147,7 +148,8 @@ def fit(
         resume: "auto" resumes from the newest checkpoint if there is one, "never" starts afresh.
         progress: Whether to show progress; nothing is shown if the output is not a terminal.
         callbacks: Functions called after each epoch with its row of the history and the model; if
-            one returns True, training stops.
+            one returns True, training stops. With `average`, the model still has the parameters of
+            the last step, not those that the row scores.
 
     Raises:
         TrainingDivergedError: If the loss is not finite.
@@ -225,7 +227,7 @@ def fit(
                 check_validation(model, likelihood, held_out, run.device)
             stop = _train(run, objective, factor, held_out, callbacks, shows)
             if run.history.stopped != "interrupted":
-                run.use_result(_calls(run))
+                run.use_result(partial(_calls, run))
     _warn_if_worse(run.history)
     if run.history.stopped == "interrupted":
         hint = f"; run again to resume from {checkpoint}" if checkpoint else ""

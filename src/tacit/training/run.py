@@ -200,8 +200,10 @@ class Run:
         """Count a step; in the last part of training, add the model to the average."""
         self.done += 1
         self.loss_sum += loss
-        # Within a block, access to the parameters would change the noise of later steps.
-        if self.step > self.total_steps * (1 - self.settings.average) and not self.within_block:
+        # Within a block, access to the parameters would change the noise of later steps; at the end
+        # of an epoch they are settled anyway.
+        settled = not self.within_block or self.done == len(self.data)
+        if settled and self.step > self.total_steps * (1 - self.settings.average):
             self.average.update(self._parameters())
 
     def end_epoch(self, row: dict[str, float]) -> None:
@@ -226,11 +228,11 @@ class Run:
         with self.average.in_place_of(self._parameters()) if self.average.count else nullcontext():
             yield
 
-    def use_result(self, calls: Iterable[Callable[[], Any]]) -> None:
+    def use_result(self, calls: Callable[[], Iterable[Callable[[], Any]]]) -> None:
         """Set the model to the best epoch under early stopping, else to the average if any.
 
         Args:
-            calls: Functions that each call the model on a batch of training data.
+            calls: Returns functions that each call the model on a batch of training data.
         """
         if self.settings.early_stopping is not None and self.best:
             self._load(self.best)
@@ -238,7 +240,7 @@ class Run:
             self.average.copy_to(self._parameters())
         if self.average.count:
             self.average = Average()
-            recompute_statistics(self.raw, calls)
+            recompute_statistics(self.raw, calls())
 
     def restore_good(self) -> None:
         """Restore the model from the start of the epoch with the smallest loss.

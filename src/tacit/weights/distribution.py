@@ -58,11 +58,6 @@ class Distribution:
                 weights[name] = laid_out(weights[name], mean)
         return self.with_padding(weights) if self.padding else weights
 
-    @property
-    def acts_on_activations(self) -> bool:
-        """Whether the noise can act on activations instead of weights."""
-        return self.covariance.acts_on_activations
-
     def in_activation_space(self, z: Tensor) -> Mapping[str, Scaled]:
         """Return the noise of each tensor in a form that acts on activations."""
         with own_precision(z.device.type):

@@ -63,7 +63,7 @@ def relative_noise(module: nn.Module, scale: float | None = None, speed: float =
         module: The module whose layers are chosen.
         scale: Initial s of `Relative`; by default L^-1/2 for L layers, at most 0.5, since the noise
             of all layers adds up.
-        speed: Learning rate of s relative to that of the means.
+        speed: Learning rate of s relative to the base learning rate.
 
     Examples:
         >>> import torch
@@ -78,7 +78,10 @@ def relative_noise(module: nn.Module, scale: float | None = None, speed: float =
         if any(value.ndim > 1 for value in layers[name].values())
     ]
     if not matrices:
-        raise ValueError(f"relative_noise: {type(module).__name__} has no weight matrix.")
+        raise ValueError(
+            "relative_noise: expected a module with a weight matrix, received "
+            f"{type(module).__name__}."
+        )
     names = matrices[1:] or matrices
     if scale is None:
         scale = min(LARGEST_RELATIVE, len(names) ** -0.5)

@@ -103,7 +103,7 @@ class Covariance(ABC):
     """Whether `in_activation_space` is defined."""
 
     def fitted(self, layer: nn.Module) -> Covariance:
-        """Return the structure for a layer whose kind matters, for instance a transposed one."""
+        """Return the structure adapted to the type of a layer, for instance a transposed one."""
         return self
 
     @abstractmethod

@@ -13,7 +13,7 @@ from tacit._support.private_torch import ConvTranspose
 from tacit.weights.covariance.activation import Scaled
 from tacit.weights.covariance.base import Covariance, Factor, Shapes, singular_error
 
-SPEED = 0.001  # of s relative to the means
+SPEED = 0.001  # learning rate of s relative to the base learning rate
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class Relative(Covariance):
 
     Args:
         scale: Initial s: the standard deviation of a weight relative to its mean.
-        speed: Learning rate of s relative to that of the means; 0 keeps s.
+        speed: Learning rate of s relative to the base learning rate, before it is scaled with the
+            width; 0 keeps s.
         axis: Dimension of the weight that runs over input units; taken from the layer.
         groups: Number of groups of a convolution; taken from the layer.
 
