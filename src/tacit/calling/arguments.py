@@ -16,6 +16,8 @@ Draws: TypeAlias = int | Literal["each"]
 
 def number_of_draws(name: str, draws: object) -> Draws:
     """Return `draws` if it is a positive integer or "each"."""
+    if isinstance(draws, str) and draws != "each":
+        raise TypeError(f'{name}: expected an integer of at least 1 or "each", received {draws!r}.')
     return "each" if draws == "each" else checks.positive_integer(name, draws)
 
 

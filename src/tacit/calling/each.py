@@ -98,7 +98,12 @@ def call_each(
     mode = module.training
     if transforms_active():
         return fallback()
-    if torch.compiler.is_compiling() and space.verified.get(mode, True):
+    if torch.compiler.is_compiling() and mode not in space.verified:
+        raise RuntimeError(
+            'draws="each": call the model once in this mode before it is compiled, to verify that '
+            "examples don't depend on each other. Otherwise use draws=1."
+        )
+    if torch.compiler.is_compiling() and space.verified[mode]:
         return caller.call(module, draw(generator).per_example(space.layouts), inputs)
     if mode not in space.verified:
         agreed = _verify(caller, space, module, inputs, draw)

@@ -140,8 +140,7 @@ class Variational(FactorScaling):
                 norm in train mode normalises each group separately, as in data-parallel training.
                 "each" for one draw per example, without forming weights, in the layers whose
                 covariance allows it, such as `tacit.Relative`; the others have one draw for the
-                whole batch. Where no layer allows it, or examples depend on each other, 8 groups;
-                if "each" is the model's default, one draw for the whole batch.
+                whole batch. So do all where examples depend on each other.
             weights: Sampled weights from `sample`, to evaluate the same functions again. Their
                 sample shape leads in every tensor of the output.
             chunk_size: With `samples` or `weights`: how many functions to run at a time, to bound

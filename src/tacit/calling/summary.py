@@ -29,6 +29,7 @@ def summary(
         tensors = ", ".join(
             f"{name} {'x'.join(map(str, shape)) or 'scalar'}"
             for name, shape in layer.shapes.items()
+            if name in layer.factors or not layer.covariance.acts_on_activations
         )
         lines.append(f"  {layer.label:{width}}  {layer.covariance}  over {tensors}")
     if likelihood is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -16,8 +16,6 @@ from tacit.calling.draws import batch_size, call_in_groups
 from tacit.calling.each import ActivationSpace, EachDraw, call_each
 from tacit.weights.distribution import Distribution, draw_noise
 from tacit.weights.layers import RandomLayer
-
-GROUPS = 8  # draws per batch where examples can't have their own
 
 
 class RandomModel(Protocol):
@@ -70,29 +68,44 @@ def call_draws(
         weights = _training_weights(model, (), generator)
         return caller.verified_call(module, weights, partial(caller.call, module, weights, inputs))
     if count > size:
-        raise ValueError(f"draws: expected at most one per example, {size}; received {count}.")
+        raise ValueError(
+            f"draws: expected at most one per example, {size}; received {count}. As an argument of "
+            "`variational` it is an upper limit."
+        )
     weights = _training_weights(model, (count,), generator)
     return caller.verified_call(
         module, weights, partial(call_in_groups, caller, module, weights, inputs, size)
     )
 
 
+def check_each(layers: Iterable[RandomLayer]) -> None:
+    """Raise ValueError if no layer can have a draw for each example."""
+    if not any(layer.covariance.acts_on_activations for layer in layers):
+        raise ValueError(
+            'draws="each": expected a random layer whose noise can act on activations, such as '
+            "tacit.Relative; samples of the weights would have to be formed for each example. Use "
+            "a number of groups, for instance draws=8."
+        )
+
+
 def _call_each(
     model: RandomModel, generator: torch.Generator | None, inputs: Inputs, *, requested: bool
 ) -> Any:
+    check_each(model.layers)
     try:
         size = batch_size(model.module, inputs)
     except ValueError:
         if requested:
             raise
         return call_draws(model, 1, generator, inputs)  # the default must serve any module
-    # In groups, examples that depend on each other would see only those of their group.
-    count = max(1, min(GROUPS, size)) if requested else 1
     return call_each(
-        *(model.caller, model.activation_space, model.module, inputs),
+        model.caller,
+        model.activation_space,
+        model.module,
+        inputs,
         draw=partial(_each_draw, model, size),
         generator=generator,
-        fallback=partial(call_draws, model, count, generator, inputs),
+        fallback=partial(call_draws, model, 1, generator, inputs),
     )
 
 

@@ -9,6 +9,7 @@ from torch import nn
 
 from tacit.calling.arguments import Draws, check_generator, number_of_draws
 from tacit.calling.model import Variational
+from tacit.calling.training_calls import check_each
 from tacit.likelihood import Likelihood
 from tacit.scaling.parametrization import MaximalUpdate, Parametrization, Standard
 from tacit.weights.covariance import Kronecker
@@ -99,6 +100,8 @@ def variational(
     if draws is None:
         draws = "each" if all(each.covariance.acts_on_activations for each in layers) else 1
     draws = number_of_draws("draws", draws)
+    if isinstance(draws, str):
+        check_each(layers)
     _check_not_scripted(module, layers)
     _check_not_checkpointed(module, layers)
     model = Variational(

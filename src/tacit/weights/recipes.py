@@ -22,6 +22,7 @@ Recipe: TypeAlias = Callable[[nn.Module], Chosen]
 
 RANK = 10  # for layers chosen by name, and for the first layer in the paper's recipe
 LAST_RANK = 20  # for the last layer in the paper's recipe
+EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 LARGEST_RELATIVE = 0.5  # for `relative_noise`
 EVERY_RANK, EVERY_SCALE = 3, 0.25  # for `every_layer`, measured in benchmarks/choices.py
 
@@ -57,7 +58,8 @@ def relative_noise(module: nn.Module, scale: float | None = None, speed: float =
     """Return relative noise for all layers with a weight matrix but the first.
 
     In train mode every example has its own draw, and no weights are formed. The first layer has no
-    noise: its inputs are the data, and a plain network computes no gradient for them.
+    noise, unless an embedding precedes it: its inputs are the data, and a plain network computes no
+    gradient for them.
 
     Args:
         module: The module whose layers are chosen.
@@ -82,7 +84,8 @@ def relative_noise(module: nn.Module, scale: float | None = None, speed: float =
             "relative_noise: expected a module with a weight matrix, received "
             f"{type(module).__name__}."
         )
-    names = matrices[1:] or matrices
+    embedded = any(isinstance(layer, EMBEDDINGS) for layer in module.modules())
+    names = matrices if embedded else matrices[1:] or matrices
     if scale is None:
         scale = min(LARGEST_RELATIVE, len(names) ** -0.5)
     return {name: Relative(scale, speed) for name in names}
@@ -114,11 +117,7 @@ def _weighted(module: nn.Module, layers: Layers) -> list[str]:
     Embeddings and parameters tied to them are left out: their factors would multiply the size of a
     language model.
     """
-    embeddings = {
-        id(layer.weight)
-        for layer in module.modules()
-        if isinstance(layer, nn.Embedding | nn.EmbeddingBag)
-    }
+    embeddings = {id(layer.weight) for layer in module.modules() if isinstance(layer, EMBEDDINGS)}
     return [
         name
         for name, own in layers.items()

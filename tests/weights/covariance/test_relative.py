@@ -220,3 +220,13 @@ def test_a_layer_without_a_matrix_is_refused():
 def test_bad_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         Relative(**settings)
+
+
+def test_groups_that_do_not_divide_the_outputs_are_refused():
+    with pytest.raises(ValueError, match="groups that divides the 5 outputs of weight, received 3"):
+        tacit.variational(nn.Linear(4, 5), {"": Relative(axis=1, groups=3)})
+    own = nn.Linear(4, 5)
+    own.groups = 3  # of something else
+    with pytest.raises(ValueError, match="Set axis and groups of Relative"):
+        tacit.variational(own, {"": Relative()})
+    assert tacit.variational(own, {"": Relative(axis=1)})(torch.ones(2, 4)).shape == (2, 5)

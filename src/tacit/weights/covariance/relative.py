@@ -70,6 +70,12 @@ class Relative(Covariance):
         if not any(len(shape) > 1 for shape in shapes.values()):
             listed = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
             raise ValueError(f"Relative: expected a weight of two dimensions, received {listed}.")
+        for name, shape in shapes.items():
+            if len(shape) > 1 and not self._inputs_first and shape[0] % self.groups:
+                raise ValueError(
+                    f"Relative: expected a number of groups that divides the {shape[0]} outputs of "
+                    f"{name}, received {self.groups}. Set axis and groups of Relative."
+                )
         return {
             name: Factor(
                 (self._units(shape),), None, variance=self.scale**2, random=False, per_unit=True
