@@ -197,3 +197,20 @@ def test_images_of_logits_with_classes_first_are_refused():
         tacit.predict(net, x, likelihood=tacit.Categorical())
     with pytest.raises(ValueError, match=r"class_names: expected 32 names, received 3; .*movedim"):
         tacit.predict(net, x, likelihood=tacit.Categorical(["a", "b", "c"]))
+
+
+@pytest.mark.parametrize("inputs", [torch.ones(4), [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]])
+def test_inputs_without_a_batch_dimension_are_refused(inputs):
+    with pytest.raises(ValueError, match="inputs: expected the examples in the first dimension"):
+        tacit.predict(nn.Linear(4, 1), inputs, likelihood=tacit.Gaussian())
+
+
+def test_a_table_of_pandas_is_read_by_rows():
+    pandas = pytest.importorskip("pandas")
+    x = torch.arange(9.0).reshape(3, 3)
+    net, y = nn.Linear(3, 3), torch.tensor([0, 1, 2])
+    found = [
+        tacit.evaluate(net, (inputs, y), likelihood=tacit.Categorical())
+        for inputs in (x, pandas.DataFrame(x.numpy()), x.flip(0).numpy()[::-1])
+    ]
+    assert found[0] == found[1] == found[2]

@@ -55,3 +55,14 @@ def test_an_interrupt_stops_the_training_of_all_members():
 
     with pytest.raises(KeyboardInterrupt):
         DeepEnsemble(2).fit(net, (X, Y), callbacks=[stop], **SETTINGS)
+
+
+def test_members_have_checkpoints_of_their_own(tmp_path):
+    data = torch.randn(8, 4), torch.zeros(8, dtype=torch.long)
+    arguments = {"epochs": 1, "lr": 0.01, "progress": False}
+    found, expected = (
+        DeepEnsemble(2).fit(lambda: nn.Linear(4, 2), data, **arguments, **more)
+        for more in ({"checkpoint": tmp_path}, {})
+    )
+    for net, other in zip(found.nets, expected.nets, strict=True):
+        assert torch.equal(net.weight, other.weight)

@@ -10,6 +10,7 @@ from torch.testing import assert_close
 
 import tacit
 from tacit.data.batches import Batches
+from tacit.methods import Laplace, Task, TemperatureScaling
 from tacit.methods.laplace import LastLayer, output_layer
 
 
@@ -265,3 +266,24 @@ def test_the_curvature_is_that_of_the_loss_with_class_weights_and_label_smoothin
     )
     hessian = torch.autograd.functional.hessian(total, flat)
     assert_close(torch.kron(G, A), hessian, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", [Laplace("marglik"), TemperatureScaling()])
+def test_unsuitable_likelihoods_are_refused_before_training(method, monkeypatch):
+    monkeypatch.setattr(Task, "trained", lambda *_: pytest.fail("it was trained"))
+    data = torch.randn(8, 4), torch.randn(8, 1)
+    with pytest.raises(TypeError, match="expected a Categorical.* likelihood, received Hetero"):
+        method.fit(
+            lambda: nn.Linear(4, 2), data, data, epochs=1, lr=0.01, progress=False,
+            likelihood=tacit.HeteroscedasticGaussian(),
+        )  # fmt: skip
+
+
+def test_unsuitable_networks_are_refused_before_training(monkeypatch):
+    monkeypatch.setattr(Task, "trained", lambda *_: pytest.fail("it was trained"))
+    data = torch.randn(8, 4), torch.zeros(8, dtype=torch.long)
+    with pytest.raises(ValueError, match="Laplace: expected a network whose output is"):
+        Laplace("marglik").fit(
+            lambda: nn.Sequential(nn.Linear(4, 2), nn.Tanh()), data, epochs=1, lr=0.01,
+            progress=False,
+        )  # fmt: skip

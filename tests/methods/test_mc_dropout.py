@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -67,3 +68,37 @@ def test_bad_rates_and_single_layers_are_refused():
         MCDropout(1.0)
     with pytest.raises(ValueError, match="no inner layer"):
         inner_layers(nn.Linear(2, 3))
+
+
+def test_a_tied_layer_has_its_own_mask():
+    plain = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2))
+    plain[1].weight = plain[0].weight
+    predictor = Dropped(plain, tacit.Categorical(), 0.5)
+    x = torch.randn(3, 4)
+    generator = torch.Generator().manual_seed(0)
+    found = predictor.functions(samples=1, chunk_size=None, generator=generator)(x)
+    w = predictor.weights(predictor.draw(generator.manual_seed(0)))
+    h = nn.functional.linear(plain[0](x), w["1.weight"], plain[1].bias)
+    assert_close(found[0], nn.functional.linear(h, w["2.weight"], plain[2].bias))
+
+
+class HeadFirst(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(8, 2)
+        self.body = nn.Linear(4, 8)
+
+    def forward(self, x):
+        return self.head(self.body(x).relu())
+
+
+def test_data_are_not_dropped_because_the_head_is_defined_first():
+    data = torch.randn(8, 4), torch.zeros(8, dtype=torch.long)
+    with pytest.raises(ValueError, match="'body' is called first, but 'head' is defined before"):
+        MCDropout().fit(HeadFirst, data, epochs=1, lr=0.01, progress=False)
+
+
+def test_a_numpy_rate_is_a_python_number():
+    assert type(MCDropout(np.float32(0.5)).rate) is float
+    with pytest.raises(TypeError, match="MCDropout\\(rate\\): expected a number between 0 and 1"):
+        MCDropout("0.1")

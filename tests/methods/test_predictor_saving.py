@@ -49,3 +49,14 @@ def test_models_and_predictors_have_different_files(tmp_path):
 def test_a_missing_file_is_reported(tmp_path):
     with pytest.raises(FileNotFoundError, match="load: there is no file"):
         tacit.methods.load(tmp_path / "none")
+
+
+def test_a_file_that_could_not_be_loaded_is_not_written(tmp_path):
+    data = torch.randn(8, 4), torch.zeros(8, dtype=torch.long)
+    predictor = Standard().fit(
+        lambda: tacit.models.MLP(4, [8], 2), data, epochs=1, lr=0.01, progress=False,
+        likelihood=tacit.Categorical(["a", "b", "c"]),
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="save: expected the same number of classes"):
+        tacit.methods.save(predictor, tmp_path / "predictor.safetensors")
+    assert not list(tmp_path.iterdir())

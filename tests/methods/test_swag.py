@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -108,3 +109,15 @@ def test_training_that_stops_before_weights_are_collected_is_refused():
             lambda: nn.Linear(2, 2), (x, y), (x, 1 - y), epochs=200, lr=1.0, batch_size=20,
             progress=False, early_stopping=1,
         )  # fmt: skip
+
+
+def test_a_run_that_would_be_resumed_is_refused(tmp_path):
+    data = torch.randn(8, 4), torch.zeros(8, dtype=torch.long)
+    with pytest.raises(ValueError, match="SWAG: a resumed run would lack the weights"):
+        SWAG().fit(
+            lambda: nn.Linear(4, 2), data, epochs=2, lr=0.01, progress=False, checkpoint=tmp_path
+        )
+
+
+def test_a_numpy_scale_is_a_python_number():
+    assert type(SWAG(scale=np.float32(0.5)).scale) is float

@@ -67,3 +67,19 @@ def test_levels_and_bins_of_another_type_are_refused():
         metrics.interval_score(SCORES, SCORES, SCORES, "x")
     with pytest.raises(TypeError, match="bins: expected an integer of at least 1, received 'x'"):
         metrics.classwise_gaps(LOG_PROBS, LABELS, "x")
+
+
+def test_unsigned_integers_do_not_wrap_around():
+    low, high, target = (np.array([value], dtype=np.uint8) for value in (5, 9, 1))
+    assert metrics.interval_score(low, high, target).item() == pytest.approx(4 + 20 * 4)
+
+
+@pytest.mark.parametrize("correct", [[2, 3], [-1, 0], [float("nan"), 1]])
+def test_correctness_is_from_0_to_1(correct):
+    with pytest.raises(ValueError, match="correct: expected 0 or 1 for each example"):
+        metrics.aurc([0.5, 0.6], correct)
+
+
+def test_complex_numbers_are_refused():
+    with pytest.raises(TypeError, match="mean: expected real numbers, received torch.complex128"):
+        metrics.rmse([1j], [0j])

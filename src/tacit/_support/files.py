@@ -114,9 +114,13 @@ def _dtype_name(name: str, tensor: Tensor) -> str:
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """Write data as JSON to a temporary file, then rename it atomically."""
-    text = json.dumps(data, indent=1, allow_nan=False) + "\n"
+    write_bytes(path, (json.dumps(data, indent=1, allow_nan=False) + "\n").encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file under a temporary name, then rename it atomically; links are not followed."""
     with replacing(path) as file:
-        file.write(text.encode())
+        file.write(content)
 
 
 def read(path: Path, key: str, writer: str) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from torch import nn
 
+from tacit._support import files
 from tacit._support.user_code import call
 from tacit.scaling.parametrization import MaximalUpdate, NeuralTangent, Parametrization, Standard
 from tacit.studies.folders import check_folder
@@ -183,7 +184,7 @@ def _report(
         numbers, figure = (arguments.out / f"{name}.{suffix}" for suffix in ("json", "png"))
         given = {key: value for key, value in vars(arguments).items() if key != "command"}
         saved = {"arguments": given, **found.to_dict()}
-        numbers.write_text(json.dumps(saved, indent=1, default=str) + "\n")
+        files.write_bytes(numbers, (json.dumps(saved, indent=1, default=str) + "\n").encode())
         found.plot(figure)
         console.print(f"written: {numbers}, {figure}", markup=False)
     return 0 if passed else 3

@@ -242,7 +242,11 @@ def as_tensor(name: str, data: Any) -> Tensor:
         TypeError: If torch can't convert it.
     """
     try:
-        return torch.as_tensor(data)
+        if isinstance(data, Tensor | list | tuple):
+            return torch.as_tensor(data)
+        # torch would read a table of pandas column by column.
+        array = data if isinstance(data, np.ndarray) else np.array(data)
+        return torch.as_tensor(array.copy() if min(array.strides, default=0) < 0 else array)
     except (TypeError, ValueError, RuntimeError):
         kind = type(data).__name__
         raise TypeError(f"{name}: expected tensors or arrays, received {kind}.") from None

@@ -138,6 +138,7 @@ def predict(
         model, samples=samples, chunk_size=chunk_size, generator=generator
     ) as functions:
         outputs = torch.cat([functions(batch) for batch in batches.epoch()], dim=1)
+        _check_rows(outputs, batches)
         if isinstance(likelihood, Categorical):
             likelihood.check_layout(outputs)
         found = likelihood.predictive(outputs)
@@ -145,6 +146,21 @@ def predict(
         return found
     assert isinstance(found, ClassPredictive | BinaryPredictive)
     return replace(found, averaging=averaging)
+
+
+def _check_rows(outputs: Tensor, batches: Batches) -> None:
+    """Raise ValueError unless a tensor of inputs has one output for each example.
+
+    A single example without the batch dimension, or a list of two examples, which is taken for
+    inputs and targets, would give predictions that look right.
+    """
+    given = batches.memory.inputs if batches.memory is not None else None
+    if isinstance(given, Tensor) and outputs.shape[1:2] != given.shape[:1]:
+        raise ValueError(
+            "inputs: expected the examples in the first dimension, with one output each; inputs of "
+            f"shape {tuple(given.shape)} gave outputs of shape {tuple(outputs.shape)}, samples "
+            "first. Pass a single example as x[None], a list of examples as a tensor."
+        )
 
 
 def likelihood_of(model: nn.Module, given: Likelihood | None) -> Likelihood:

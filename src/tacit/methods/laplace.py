@@ -59,11 +59,11 @@ class Laplace(Method):
         return self.tune == "grid"
 
     def learn(self, task: Task) -> LastLayer:
-        net = task.trained().eval()
         size = task.settings.get("batch_size", 128)
-        task.average("probs")
         data = Batches("train", task.train, size)
-        last = output_layer(net, next(data.epoch()))
+        last = checked_output_layer(task, next(data.epoch()))
+        net = task.trained().eval()
+        task.average("probs")
         predictor = LastLayer(net, task.likelihood, last, probit=self.predictive == "probit")
         log_likelihood = predictor.fit_curvature(data)
         if self.tune == "marglik":
@@ -236,6 +236,28 @@ class LastLayer(Predictor):
         cls, given: Mapping[str, Any], make_net: Callable[[], nn.Module], likelihood: Likelihood
     ) -> LastLayer:
         return cls(make_net(), likelihood, given["last"], probit=given["probit"])
+
+
+def checked_output_layer(task: Task, batch: Batch) -> str:
+    """Return the name of the last layer, after checking before training that the task is suitable.
+
+    Args:
+        task: The task.
+        batch: Some inputs.
+
+    Raises:
+        TypeError: If the likelihood has no curvature here.
+        ValueError: If the output is not the unmodified output of an `nn.Linear`.
+    """
+    if not isinstance(task.likelihood, Categorical | Bernoulli | Gaussian):
+        raise TypeError(
+            "Laplace: expected a Categorical, Bernoulli or Gaussian likelihood, received "
+            f"{task.likelihood!r}."
+        )
+    net = task.net().eval()
+    predictor = LastLayer(net, task.likelihood, output_layer(net, batch))
+    batch.call(predictor.features, predictor.last_layer.weight)
+    return predictor.last
 
 
 @torch.no_grad()

@@ -12,12 +12,14 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from tacit._support.names import join
+from tacit.data.batches import Batch, Batches
 from tacit.inference.calibration import calibrate
 from tacit.inference.functions import Predictor, tensor_of
 from tacit.inference.headers import describe_network
 from tacit.likelihood import DiscreteLikelihood, Likelihood
 from tacit.methods.base import Method
 from tacit.methods.task import Task
+from tacit.metrics.arguments import between_0_and_1
 
 Layer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 
@@ -39,14 +41,14 @@ class MCDropout(Method):
     calibrated: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 < self.rate < 1:
-            raise ValueError(
-                f"MCDropout(rate): expected a number between 0 and 1, received {self.rate!r}."
-            )
+        # A Python number, which a file can hold.
+        object.__setattr__(self, "rate", between_0_and_1("MCDropout(rate)", self.rate))
 
     def learn(self, task: Task) -> Dropped:
         net = task.net()
         predictor = Dropped(net, task.likelihood, self.rate)
+        size = task.settings.get("batch_size", 128)
+        check_order(task.net().eval(), next(Batches("train", task.train, size).epoch()))
         with predictor.dropping():
             task.fit(net)
         task.average("probs")
@@ -116,8 +118,10 @@ class Dropped(Predictor):
         drawn = [self.draw(generator) for _ in range(samples)]
 
         def call(*inputs: Any, **keywords: Any) -> Tensor:
+            # Each layer has its own mask, also if its weight is tied to that of another.
             outputs = (
-                functional_call(self.net, self.weights(masks), inputs, keywords) for masks in drawn
+                functional_call(self.net, self.weights(masks), inputs, keywords, tie_weights=False)
+                for masks in drawn
             )
             return torch.stack([tensor_of(output) for output in outputs])
 
@@ -133,8 +137,45 @@ class Dropped(Predictor):
         return cls(make_net(), likelihood, given["rate"])
 
 
+@torch.no_grad()
+def check_order(net: nn.Module, batch: Batch) -> None:
+    """Raise ValueError if the layer that is called first is not the first of the network.
+
+    Its inputs are the data, which would be dropped.
+
+    Args:
+        net: The network, in eval mode.
+        batch: Some inputs.
+    """
+    called: list[str] = []
+    inner = inner_layers(net)
+    handles = [
+        layer.register_forward_pre_hook(lambda _layer, _args, name=name: called.append(name))
+        for name, layer in linear_layers(net).items()
+    ]
+    try:
+        batch.call(net, next(net.parameters(), torch.zeros(())))
+    finally:
+        for handle in handles:
+            handle.remove()
+    if called and called[0] in inner:
+        first = next(iter(linear_layers(net)))
+        raise ValueError(
+            f"MCDropout: expected the layers in the order of their calls; {called[0]!r} is called "
+            f"first, but {first!r} is defined before it. Define {called[0]!r} first."
+        )
+
+
 def inner_layers(net: nn.Module) -> dict[str, Layer]:
-    """Return all linear and convolutional layers but the first, by name.
+    """Return all linear and convolutional layers but the first, by name."""
+    found = linear_layers(net)
+    if len(found) < 2:
+        raise ValueError("MCDropout: the network has no inner layer whose inputs could be dropped.")
+    return dict(list(found.items())[1:])
+
+
+def linear_layers(net: nn.Module) -> dict[str, Layer]:
+    """Return all linear and convolutional layers by name, in the order of their definition.
 
     Layers within nn.MultiheadAttention are excluded: it uses their weights without calling them.
     """
@@ -143,10 +184,7 @@ def inner_layers(net: nn.Module) -> dict[str, Layer]:
         for module in net.modules() if isinstance(module, nn.MultiheadAttention)
         for child in module.modules()
     }  # fmt: skip
-    found = {
+    return {
         name: layer for name, layer in net.named_modules()
         if isinstance(layer, Layer) and id(layer) not in inside
     }  # fmt: skip
-    if len(found) < 2:
-        raise ValueError("MCDropout: the network has no inner layer whose inputs could be dropped.")
-    return dict(list(found.items())[1:])

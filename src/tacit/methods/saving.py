@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
 from tacit._support import files
 from tacit.inference.functions import Cost, Predictor
+from tacit.inference.header_checks import check_likelihood
 from tacit.inference.headers import build_likelihood, build_network, describe_likelihood
 from tacit.methods import swag
 from tacit.methods.laplace import LastLayer
@@ -38,15 +40,16 @@ def save(predictor: Predictor, path: str | Path) -> Path:
     kind = type(predictor).__name__
     if KINDS.get(kind) is not type(predictor):
         raise TypeError(f"save: expected one of {', '.join(KINDS)}; received {kind}.")
-    header = {
+    header: dict[str, Any] = {
         "kind": kind,
         "settings": predictor.describe(),
         "likelihood": describe_likelihood(predictor.likelihood),
         "cost": None if predictor.cost is None else asdict(predictor.cost),
     }
-    path = Path(path)
+    path, tensors = Path(path), predictor.tensors()
+    check_likelihood("save", header["likelihood"], header["settings"]["network"], tensors)
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.write(path, KEY, header, predictor.tensors())
+    files.write(path, KEY, header, tensors)
     return path
 
 

@@ -46,10 +46,16 @@ class SWAG(Method):
 
     def __post_init__(self) -> None:
         checks.positive_integer("SWAG(rank)", self.rank)
-        checks.positive_number("SWAG(scale)", self.scale)
+        # A Python number, which a file can hold.
+        object.__setattr__(self, "scale", checks.positive_number("SWAG(scale)", self.scale))
         checks.positive_integer("SWAG(samples)", self.samples)
 
     def learn(self, task: Task) -> Path:
+        if task.settings.get("checkpoint") and task.settings.get("resume", "auto") != "never":
+            raise ValueError(
+                "SWAG: a resumed run would lack the weights that were collected before; expected "
+                "no checkpoint, or resume='never'."
+            )
         net = task.net()
         seen: list[Tensor] = []
         first = task.settings["epochs"] // 2

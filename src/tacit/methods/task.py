@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -70,6 +71,8 @@ class Task:
             **changes: Arguments of `tacit.fit` that override the settings of the task.
         """
         arguments = {**self.settings, "seed": self.seed * 1009 + member, **changes}
+        if member and arguments.get("checkpoint") is not None:  # a folder belongs to one run
+            arguments["checkpoint"] = Path(arguments["checkpoint"]) / f"member-{member}"
         # Validate after each epoch only if the result is used: it is slow for small networks.
         watched = self.settings.get("early_stopping") or self.settings.get("callbacks")
         validation = self.validation if watched else None

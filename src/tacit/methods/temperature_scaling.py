@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tacit.inference.calibration import calibrate
+from tacit.likelihood import DiscreteLikelihood
 from tacit.methods.base import Method
 from tacit.methods.learned import Plain
 from tacit.methods.task import Task
@@ -22,6 +23,11 @@ class TemperatureScaling(Method):
         return True
 
     def learn(self, task: Task) -> Plain:
+        if not isinstance(task.likelihood, DiscreteLikelihood):
+            raise TypeError(
+                "TemperatureScaling: expected a Categorical or Bernoulli likelihood, received "
+                f"{task.likelihood!r}."
+            )
         predictor = Plain(task.trained(), task.likelihood)
         calibrate(predictor, task.validation)
         return predictor

@@ -24,16 +24,19 @@ def as_tensor(name: str, values: Values) -> Tensor:
     Raises:
         TypeError: If they are not numbers.
     """
-    if isinstance(values, Tensor):
-        return values
     try:
         # A copy in C order: torch takes neither negative strides nor read-only memory.
-        return torch.from_numpy(np.array(values, order="C"))
+        found = (
+            values if isinstance(values, Tensor) else torch.from_numpy(np.array(values, order="C"))
+        )
     except (TypeError, ValueError, RuntimeError):
         kind = type(values).__name__
         raise TypeError(
             f"{name}: expected a tensor, an array or a list of numbers, received {kind}."
         ) from None
+    if found.is_complex():
+        raise TypeError(f"{name}: expected real numbers, received {found.dtype}.")
+    return found
 
 
 def between_0_and_1(name: str, value: object) -> float:

@@ -76,7 +76,8 @@ def confidences(confidence: Values, correct: Values) -> tuple[Tensor, Tensor]:
     """Return confidences and correctness, (B,) each, in double precision on the CPU.
 
     Raises:
-        ValueError: If they are not non-empty vectors of one length, or a confidence is NaN.
+        ValueError: If they are not non-empty vectors of one length, a confidence is NaN, or
+            `correct` holds other values than 0 to 1.
     """
     confidence, correct = (
         as_tensor(name, values).detach().cpu().double()
@@ -89,6 +90,11 @@ def confidences(confidence: Values, correct: Values) -> tuple[Tensor, Tensor]:
         )
     if confidence.isnan().any():
         raise ValueError("some confidences are NaN.")
+    if not ((correct >= 0) & (correct <= 1)).all():  # NaN included
+        raise ValueError(
+            "correct: expected 0 or 1 for each example, whether its prediction was correct; "
+            f"received values from {correct.min():.4g} to {correct.max():.4g}."
+        )
     return confidence, correct
 
 

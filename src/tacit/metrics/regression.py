@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from tacit.metrics.arguments import Values, as_tensor, between_0_and_1
@@ -48,10 +49,15 @@ def interval_score(low: Values, high: Values, targets: Values, level: float = 0.
         >>> interval_score(torch.zeros(2), torch.ones(2), torch.tensor([0.5, 1.5]))
         tensor([ 1., 11.])
     """
-    low, high, targets = _tensors(low=low, high=high, targets=targets)
+    low, high, targets = map(_real, _tensors(low=low, high=high, targets=targets))
     level = between_0_and_1("level", level)
     outside = (low - targets).clamp_min(0) + (targets - high).clamp_min(0)
     return high - low + 2 / (1 - level) * outside
+
+
+def _real(values: Tensor) -> Tensor:
+    """Return integers as floating-point numbers: differences of unsigned ones would wrap around."""
+    return values if values.is_floating_point() else values.to(torch.get_default_dtype())
 
 
 def _tensors(**given: Values) -> list[Tensor]:

@@ -83,3 +83,13 @@ def test_a_result_without_its_numbers_is_reported_in_one_line(change, message, f
     assert f"{path} is not a result of tacit bench: " in printed
     assert message in printed
     assert len(printed.splitlines()) == 1
+
+
+@pytest.mark.parametrize("seconds", ["0", "1" + "0" * 400, "[" * 100_000])
+def test_impossible_numbers_are_reported_in_one_line(seconds, finished, capsys):
+    path = finished / f"{ONE.name}.json"
+    result = json.loads(path.read_text())
+    result["cost"]["seconds"] = "HERE"
+    path.write_text(json.dumps(result).replace('"HERE"', seconds))
+    assert main(["bench", "report", str(finished)]) == 2
+    assert "is not a result of tacit bench" in capsys.readouterr().err

@@ -11,6 +11,7 @@ import subprocess
 import pytest
 from matplotlib.figure import Figure
 
+from tacit._support.figures import saved
 from tacit.studies import demo
 from tacit.studies.report import Page
 
@@ -167,3 +168,24 @@ def test_escaped_markdown_renders_as_given():
     assert not re.search("<(img|em|a )", rendered)
     shown = re.findall(r"<(?:p|td[^>]*)>(.*?)</(?:p|td)>", rendered)
     assert [html.unescape(part) for part in shown] == [given] * 3
+
+
+def test_links_in_a_strangers_folder_are_not_followed(tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    folder = tmp_path / "results"
+    folder.mkdir()
+    for name in ("page.html", "page.md", "page-1.png", "figure.png"):
+        (folder / name).symlink_to(precious)
+    page = Page("title")
+    page.picture(b"png", "caption")
+    page.write(folder / "page.html")
+    page.write(folder / "page.md")
+    saved(Figure(), folder / "figure.png")
+    assert precious.read_text() == "mine"
+    assert not any(path.is_symlink() for path in folder.iterdir())
+
+
+def test_a_figure_without_suffix_gets_the_default_format(tmp_path):
+    saved(Figure(), tmp_path / "folder" / "figure")
+    assert (tmp_path / "folder" / "figure.png").read_bytes().startswith(b"\x89PNG")

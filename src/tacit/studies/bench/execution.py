@@ -74,7 +74,7 @@ def run_cells(
                 failure = failure_path_of(cell, out)
                 if result is None:
                     failed.append(cell)
-                    failure.write_text(problem)
+                    files.write_bytes(failure, problem.encode())
                 else:
                     failure.unlink(missing_ok=True)
                     files.write_json(path_of(cell, out), result)

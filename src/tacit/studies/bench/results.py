@@ -11,6 +11,7 @@ from tacit.studies.bench.grid import Cell, check_comparable, describe, method_of
 from tacit.studies.bench.summary import numbers_of
 
 PARTS = "cell", "test", "corrupted", "foreign", "averaging", "cost"
+LARGEST = 1e100  # of the numbers in a result; figures and sums of squares stay finite
 FAILED = ".failed.txt"  # suffix of the file that holds the traceback of a failed cell
 
 
@@ -60,10 +61,14 @@ def read_result(path: Path) -> dict[str, Any]:
         for name, number in numbers_of(result).items():
             if isinstance(number, bool) or not isinstance(number, int | float):
                 raise ValueError(f"expected a number for {name}, received {number!r}")
+            if abs(number) > LARGEST:
+                raise ValueError(f"expected a number below {LARGEST:g} for {name}")
+        if not result["cost"]["seconds"] > 0:
+            raise ValueError("expected a number above 0 for seconds")
         return result
     except KeyError as error:
         raise ValueError(f"{path} is not a result of tacit bench: {error} is missing.") from error
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         reason = str(error).removesuffix(".")
         raise ValueError(f"{path} is not a result of tacit bench: {reason}.") from error
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tacit._support.figures import saved
 from tacit.calling import Variational, variational
 from tacit.methods.mean_field_vi import unit_prior
 from tacit.models import LeNet5, ResNet34
@@ -160,7 +161,7 @@ def draw(results: dict[str, Any], folder: Path) -> None:
             axis.axvline(1, color="black", linewidth=0.8)
             axis.set(title=f"{net}: {title}", xlabel="relative to the plain network")
     for ending in ("pdf", "png"):
-        figure.savefig(folder / f"cost.{ending}")
+        saved(figure, folder / f"cost.{ending}")
 
 
 EXPERIMENT = Experiment(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tacit._support.figures import saved
 from tacit.methods import GeneralizedVI, ImplicitBiasVI
 from tacit.studies.experiments.comparison import Comparison, compare
 from tacit.studies.experiments.experiment import Experiment
@@ -109,7 +110,7 @@ def draw(results: dict[str, Any], folder: Path) -> None:
         axis.set(xscale="log", xlabel="strength", title=f"test {quantity}")
         axis.legend(fontsize="small")
     for ending in ("pdf", "png"):
-        figure.savefig(folder / f"gvi_comparison.{ending}")
+        saved(figure, folder / f"gvi_comparison.{ending}")
 
 
 EXPERIMENT = Experiment(

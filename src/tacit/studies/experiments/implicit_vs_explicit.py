@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tacit._support.figures import saved
 from tacit.calling import Variational, variational
 from tacit.scaling import initialize
 from tacit.scaling.parametrization import NeuralTangent
@@ -180,7 +181,7 @@ def draw(results: dict[str, Any], folder: Path) -> None:
         axis.set(title=title, xlabel="x", ylim=(-4, 4))
     axes[0].legend(loc="upper left", fontsize="small")
     for ending in ("pdf", "png"):
-        figure.savefig(folder / f"implicit_vs_explicit.{ending}")
+        saved(figure, folder / f"implicit_vs_explicit.{ending}")
 
 
 EXPERIMENT = Experiment(

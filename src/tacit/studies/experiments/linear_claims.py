@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tacit._support.figures import saved
 from tacit.studies.experiments.experiment import Experiment
 from tacit.studies.experiments.linear_theory import descend, linear_model, squared_error, state
 from tacit.studies.experiments.verdict import Verdict
@@ -226,7 +227,7 @@ def draw(results: dict[str, Any], folder: Path) -> None:
     right.plot(found["steps"], found["gaps"], ".-")
     right.set(xscale="log", yscale="log", xlabel="step", title="Distance to the projected limit")
     for ending in ("pdf", "png"):
-        figure.savefig(folder / f"linear_claims.{ending}")
+        saved(figure, folder / f"linear_claims.{ending}")
 
 
 EXPERIMENT = Experiment(

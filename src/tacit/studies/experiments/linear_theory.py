@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tacit._support.figures import saved
 from tacit.calling import Variational, variational
 from tacit.calling.moments import expected_squared_error, output_moments
 from tacit.studies.experiments.experiment import Experiment
@@ -247,7 +248,7 @@ def draw(results: dict[str, Any], folder: Path) -> None:
     _draw_distances(axes[1, 0], results["distances"])
     _draw_margin(axes[1, 1], results["margin"])
     for ending in ("pdf", "png"):
-        figure.savefig(folder / f"linear_theory.{ending}")
+        saved(figure, folder / f"linear_theory.{ending}")
 
 
 def _draw_trajectory(axis: Any, found: dict[str, list[float]]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tacit._support.figures import saved
 from tacit.calling import variational
 from tacit.studies.experiments.experiment import Experiment
 from tacit.studies.experiments.linear_theory import descend, squared_error
@@ -98,7 +99,7 @@ def draw(results: dict[str, Any], folder: Path) -> None:
     right.plot([], [], color="gray", linewidth=3, alpha=0.6, label="other minima")
     right.legend(loc="upper left", fontsize="small")
     for ending in ("pdf", "png"):
-        figure.savefig(folder / f"loss_landscape.{ending}")
+        saved(figure, folder / f"loss_landscape.{ending}")
 
 
 def _draw_loss(axis: Any) -> None:

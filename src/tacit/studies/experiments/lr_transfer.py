@@ -15,6 +15,7 @@ from rich.progress import track
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tacit._support.figures import saved
 from tacit.calling import Variational, variational
 from tacit.data import cifar10, digits
 from tacit.scaling import (
@@ -266,7 +267,7 @@ def draw(results: dict[str, Any], folder: Path) -> None:
     right.xaxis.set_minor_formatter(NullFormatter())
     right.legend(fontsize="small")
     for ending in ("pdf", "png"):
-        figure.savefig(folder / f"lr_transfer.{ending}")
+        saved(figure, folder / f"lr_transfer.{ending}")
 
 
 EXPERIMENT = Experiment(

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tacit._support.figures import saved
 from tacit.calling import Variational, variational
 from tacit.inference.calibration import calibrate
 from tacit.inference.scores import evaluate
@@ -181,7 +182,7 @@ def draw(results: dict[str, Any], folder: Path) -> None:
     for axis in (left, middle, right):
         axis.set(xscale="log", xlabel="step")
     for ending in ("pdf", "png"):
-        figure.savefig(folder / f"nll_overfitting.{ending}")
+        saved(figure, folder / f"nll_overfitting.{ending}")
 
 
 EXPERIMENT = Experiment(

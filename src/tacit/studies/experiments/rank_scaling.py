@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tacit._support.figures import saved
 from tacit.calling import Variational, variational
 from tacit.scaling import GroupEntry, MaximalUpdate, group_parameters, initialize
 from tacit.studies.experiments.experiment import Experiment
@@ -120,7 +121,7 @@ def draw(results: dict[str, Any], folder: Path) -> None:
     axis.set(xscale="log", yscale="log", xlabel="rank", ylabel="movement of the features")
     axis.legend(title="learning rate of S")
     for ending in ("pdf", "png"):
-        figure.savefig(folder / f"rank_scaling.{ending}")
+        saved(figure, folder / f"rank_scaling.{ending}")
 
 
 EXPERIMENT = Experiment(

@@ -61,7 +61,7 @@ def read_saved(folder: Path) -> dict[str, Any]:
         raise ValueError(
             f"{path} is not a result of tacit reproduce: {error} is missing."
         ) from None
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{path} is not a result of tacit reproduce: {error}.") from error
     return loaded
 
@@ -75,7 +75,7 @@ def judge(experiment: Experiment, folder: Path) -> list[Verdict]:
     saved = read_saved(folder)
     try:
         return experiment.verdicts(saved["results"])
-    except (LookupError, TypeError, AttributeError, ValueError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
         raise ValueError(
             f"{folder / RESULTS} is not a result of tacit reproduce {experiment.name}: "
             f"{type(error).__name__} ({error})."

@@ -13,6 +13,7 @@ from rich.progress import track
 from torch import Tensor
 from torch.nn import functional as F
 
+from tacit._support.figures import saved
 from tacit.calling import Variational, variational
 from tacit.data import digits, mnist
 from tacit.models import MLP
@@ -210,7 +211,7 @@ def draw(results: dict[str, Any], folder: Path) -> None:
                 axis.xaxis.set_minor_formatter(NullFormatter())
         axes[0][0].legend(fontsize="small")
         for ending in ("pdf", "png"):
-            figure.savefig(folder / f"{quantity}.{ending}")
+            saved(figure, folder / f"{quantity}.{ending}")
 
 
 EXPERIMENT = Experiment(

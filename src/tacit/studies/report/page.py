@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
+from tacit._support import files
+
 STYLE = """
 :root { color-scheme: light dark; --text: #1d1d22; --soft: #666; --page: #fff; --line: #ddd; }
 @media (prefers-color-scheme: dark) {
@@ -103,7 +105,7 @@ class Page:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         text = self._markdown(path) if path.suffix == ".md" else self.render()
-        path.write_text(text, encoding="utf-8")
+        files.write_bytes(path, text.encode())
         return path
 
     def _markdown(self, path: Path) -> str:
@@ -115,7 +117,7 @@ class Page:
                 if name is None:
                     pictures += 1
                     name = f"{path.stem}-{pictures}.png"
-                    path.with_name(name).write_bytes(part.png)
+                    files.write_bytes(path.with_name(name), part.png)
                 blocks.append(f"![{_escaped(part.caption)}]({quote(name)})")
             else:
                 blocks.append(part.markdown())
