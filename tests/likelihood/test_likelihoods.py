@@ -123,7 +123,13 @@ class TestGaussian:
     def test_the_scale_is_learned_by_maximum_likelihood(self):
         y = 3.0 * randn(1000)
         likelihood = Gaussian().double()
-        optimizer = torch.optim.LBFGS(likelihood.parameters(), max_iter=50)
+        optimizer = torch.optim.LBFGS(
+            likelihood.parameters(),
+            max_iter=100,
+            tolerance_grad=1e-10,
+            tolerance_change=0,
+            line_search_fn="strong_wolfe",
+        )
 
         def closure():
             optimizer.zero_grad()
