@@ -65,7 +65,7 @@ def exact(repeats: int) -> dict[str, float]:
 def accelerated(repeats: int) -> dict[str, dict[str, float]]:
     """Return the time of compiled, and of autocast, sampled passes relative to eager float32."""
     net, x = MLP(784, (512, 512), 10).eval(), torch.randn(256, 784)
-    model = tacit.variational(net).eval()
+    model = tacit.variational(net, tacit.every_layer).eval()
     compiled = torch.compile(model)
     plain = call(model, x, samples=32)
 
@@ -117,9 +117,9 @@ def main() -> None:
     photos, digits = torch.randn(8, 3, 32, 32), torch.randn(256, 1, 28, 28)
     curves = {
         "ResNet-18, last layer": over_samples(ResNet18(), last, photos, repeats, counts),
-        "LeNet-5, all layers": over_samples(LeNet5(), None, digits, repeats, counts),
+        "LeNet-5, all layers": over_samples(LeNet5(), tacit.every_layer, digits, repeats, counts),
         "MLP, all layers": over_samples(
-            MLP(784, (512, 512), 10), None, digits.flatten(1), repeats, counts
+            MLP(784, (512, 512), 10), tacit.every_layer, digits.flatten(1), repeats, counts
         ),
     }
     rows = {"exact logits, ResNet-18, last layer": exact(repeats)}

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 import tacit
 from benchmarks.measure import save, show
 from tacit.calling import Variational
-from tacit.models import MLP, LeNet5, ResNet18
+from tacit.models import MLP, LeNet5, ResNet18, ResNet34
 from tacit.studies.timing import interleaved_seconds, ratio, repeated, training_bytes
 from tacit.training.optim.noise_basis import block_draws
 
@@ -28,6 +28,8 @@ RANKS = (10, 20)  # of the first and the last layer
 DRAWS = 8
 SEED = 0
 PROCESSES = 5
+DEFAULT = ", the default: relative noise, a draw for each example"
+DROPOUT = ", plain network with torch's dropout in the same layers"
 FUSED = ", plain network with torch's fused SGD"  # tacit.SGD uses it too
 
 
@@ -58,6 +60,14 @@ def variational(net: nn.Module, draws: int = 1) -> nn.Module:
     return tacit.variational(net, {layers[0]: first, layers[-1]: last}, draws=draws)
 
 
+def with_dropout(net: nn.Module, rate: float) -> nn.Module:
+    """Return the network with dropout where the default has noise: before all layers but one."""
+    layers = [part for part in net.modules() if isinstance(part, nn.Conv2d | nn.Linear)]
+    for layer in layers[1:]:
+        layer.register_forward_pre_hook(lambda layer, x: F.dropout(x[0], rate, layer.training))
+    return net
+
+
 def training_steps(case: Case) -> dict[str, Callable[[], None]]:
     """Return training steps of the plain and of variational networks, on the same batch."""
     x, y = torch.randn(case.batch), torch.randint(10, case.batch[:1])
@@ -65,7 +75,11 @@ def training_steps(case: Case) -> dict[str, Callable[[], None]]:
         "plain": case.make_net(),
         "": variational(case.make_net()),
         f", draws={DRAWS}": variational(case.make_net(), DRAWS),
-        ", all layers, as by default": tacit.variational(case.make_net(), draws=DRAWS),
+        f", all layers, rank 3, draws={DRAWS}": tacit.variational(
+            case.make_net(), rank=3, draws=DRAWS
+        ),
+        DEFAULT: tacit.variational(case.make_net()),
+        DROPOUT: with_dropout(case.make_net(), 0.1),
     }
     steps = {name: training_step(model, x, y) for name, model in models.items()}
     steps[FUSED] = training_step(case.make_net(), x, y, fused=True)
@@ -127,10 +141,12 @@ def last_layer_prediction(samples: int = 32, batch: int = 8) -> dict[str, Callab
     return {"plain": plain, "tacit": sampled}
 
 
-def memory() -> dict[str, float]:
-    """Return the bytes of a training step of ResNet-18, plain and variational, with torch's SGD."""
+def memory(
+    make_net: Callable[[], nn.Module], wrap: Callable[[nn.Module], nn.Module]
+) -> dict[str, float]:
+    """Return the bytes of a training step, plain and variational, with torch's SGD."""
     x, y = torch.randn(16, 3, 32, 32), torch.randint(10, (16,))
-    nets: dict[str, nn.Module] = {"plain": ResNet18(), "tacit": variational(ResNet18())}
+    nets = {"plain": make_net(), "tacit": wrap(make_net())}
     counted = {name: training_bytes(net, partial(_loss, net, x, y)) for name, net in nets.items()}
     return {**counted, "ratio": counted["tacit"] / counted["plain"]}
 
@@ -160,8 +176,10 @@ def main() -> None:
     seconds = interleaved_seconds(last_layer_prediction(), count, "prediction")
     name = "prediction, ResNet-18, last layer, 32 samples, batch 8"
     rows[name] = {**ratio(seconds, "tacit", "plain"), "goal": 1.3}
-    counted = memory()
+    counted = memory(ResNet18, variational)
     rows["memory of a step, ResNet-18, batch 16"] = {**counted, "goal": 1.05}
+    counted = memory(ResNet34, tacit.variational)
+    rows["memory of a step, ResNet-34, batch 16, the default"] = {**counted, "goal": 1.1}
     save(arguments.out, ranks=RANKS, seed=SEED, rows=rows)
     show(rows)
 

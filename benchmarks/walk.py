@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import tacit
+from tacit.calling.arguments import Draws
 from tacit.studies.bench import Cell, measure
 
 ROOT = Path(tacit.__file__).parent
@@ -40,7 +41,7 @@ def visited(call: Callable[[], object]) -> list[str]:
     return sorted(found)
 
 
-def training_step(draws: int = 1) -> list[str]:
+def training_step(draws: Draws | None = None) -> list[str]:
     """Return the files that a training step by hand visits: the loop of the README.
 
     Not the first step, which also tries how the module uses its weights.
@@ -79,7 +80,8 @@ def bench_cell(method: str) -> list[str]:
 def main() -> None:
     """Print the number of files, and their names."""
     walks = {
-        "training step, 1 draw": training_step(),
+        "training step, a draw for each example": training_step(),
+        "training step, 1 draw": training_step(draws=1),
         "training step, 8 draws": training_step(draws=8),
         "predict": prediction(),
         "bench cell, standard": bench_cell("standard"),

@@ -48,8 +48,14 @@ def noise(kind, shape, dtype, generator=None):
     return t * math.sqrt((df - 2) / df)
 
 
-def deviations(covariance, factors, z, shapes):
-    """Return S z for a single z, by name of the tensor."""
+def deviations(covariance, factors, z, shapes, mean=None):
+    """Return S z for a single z, by name of the tensor; relative noise needs the mean."""
+    if isinstance(covariance, tacit.Relative):
+        assert covariance.axis == covariance.groups == 1
+        parts = z.split([len(factors[name]) for name in factors])
+        each = dict(zip(factors, parts, strict=True))
+        by_unit = {n: (factors[n] * each[n]).view(-1, *[1] * (mean[n].ndim - 2)) for n in factors}
+        return {n: mean[n] * by_unit[n] if n in factors else 0 * mean[n] for n in shapes}
     count = sum(math.prod(shape) for shape in shapes.values())
     names, sizes = list(shapes), [math.prod(shape) for shape in shapes.values()]
 
@@ -76,6 +82,8 @@ def deviations(covariance, factors, z, shapes):
 
 
 def noise_size(covariance, shapes):
+    if isinstance(covariance, tacit.Relative):
+        return sum(shape[1] for shape in shapes.values() if len(shape) > 1)
     count = sum(math.prod(shape) for shape in shapes.values())
     if isinstance(covariance, tacit.LowRank):
         return covariance.rank
@@ -94,9 +102,11 @@ def draw(model, count, generator=None, *, single=False):
         like = owner.get_parameter(next(iter(layer.shapes)))
         size = noise_size(layer.covariance, layer.shapes)
         drawn = noise(model.noise, (size,) if single else (count, size), like.dtype, generator)
+        means = {name: owner.get_parameter(name) for name in layer.shapes}
         for weights, z in zip(sets, drawn.view(count, size), strict=True):
-            for name, moved in deviations(layer.covariance, factors, z, layer.shapes).items():
-                mean = owner.get_parameter(name)
+            moves = deviations(layer.covariance, factors, z, layer.shapes, means)
+            for name, moved in moves.items():
+                mean = means[name]
                 padding = getattr(owner, "padding_idx", None)
                 if padding is not None:
                     keep = torch.ones_like(mean[:, :1])

@@ -272,7 +272,8 @@ def _wrap(rng):
         found["noise"] = rng.choice([tacit.noise.Laplace(), tacit.noise.StudentT(4.5)])
     if rng.random() < 0.3:
         found["parametrization"] = rng.choice([tacit.MaximalUpdate(), tacit.NeuralTangent()])
-    if rng.random() < 0.5:
+    relative = where == "every" and "rank" not in found
+    if rng.random() < 0.5 or relative:  # the reference has no draws for each example
         found["draws"] = rng.choice([1, 2, 3, 5])
     return found
 

@@ -6,7 +6,9 @@ from importlib import import_module
 
 import pytest
 
+import tacit
 from benchmarks import page, step_time
+from tacit.models import ResNet18
 from tacit.training.optim import eligibility
 
 pytestmark = pytest.mark.xdist_group("benchmarks")  # one run serves all tests
@@ -76,5 +78,6 @@ def test_the_page_shows_them_all(results, monkeypatch):
     assert "<img" in (results / "index.html").read_text()
 
 
-def test_memory_of_resnet18_is_within_a_twentieth():
-    assert step_time.memory()["ratio"] < 1.05
+def test_memory_of_a_resnet_is_within_a_twentieth():
+    assert step_time.memory(ResNet18, step_time.variational)["ratio"] < 1.05
+    assert step_time.memory(ResNet18, tacit.variational)["ratio"] < 1.05

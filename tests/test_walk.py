@@ -8,7 +8,7 @@ import pytest
 from benchmarks import import_time, walk
 
 
-@pytest.mark.parametrize("draws", [1, 8])
+@pytest.mark.parametrize("draws", [None, 1, 8])
 def test_a_training_step_by_hand_visits_at_most_8_files(draws):
     files = walk.training_step(draws)
     assert "calling/model.py" in files

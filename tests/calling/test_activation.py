@@ -3,12 +3,15 @@
 import pytest
 import torch
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional as F
 from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
 
 import tacit
 from nets import Structured, Tied, TwoInputs, generator, mlp
 from tacit import Relative
+from tacit.calling import activation
 from tacit.calling.each import EachDraw
 
 
@@ -245,3 +248,66 @@ def test_gradients_are_unbiased():
     theirs = torch.stack([gradient(samples=200) for _ in range(100)])
     error = (ours.var(0) / repeats + theirs.var(0) / 100).sqrt()
     assert ((ours.mean(0) - theirs.mean(0)).abs() <= 5 * error + 1e-12).all()
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_large_inputs_of_convolutions_are_computed_again_in_the_backward_pass(
+    monkeypatch, create_graph
+):
+    net = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Conv2d(3, 2, 3), nn.ReLU(), nn.Flatten())
+    model = tacit.variational(net.double(), {"2": tacit.Relative(0.5)})
+    x, found = torch.randn(4, 2, 8, 8, dtype=torch.float64), []
+    model(x)  # the first call verifies
+    for large in (0, 10**9):
+        monkeypatch.setattr(activation, "LARGE", large)
+        torch.manual_seed(0)
+        loss = model(x).square().mean()
+        gradients = torch.autograd.grad(loss, list(model.parameters()), create_graph=create_graph)
+        if create_graph:
+            norm = sum(gradient.square().sum() for gradient in gradients)
+            gradients = torch.autograd.grad(norm, list(model.parameters()))
+        found.append(gradients)
+    assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))
+
+
+class ChangesItsInput(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(2, 3, 3), nn.Conv2d(3, 2, 3)
+
+    def forward(self, x):
+        h = self.first(x)
+        y = self.second(h)
+        h.add_(1)
+        return y.flatten(1)
+
+
+def test_an_input_that_is_computed_again_must_not_be_changed_in_place(monkeypatch):
+    monkeypatch.setattr(activation, "LARGE", 0)
+    model = tacit.variational(ChangesItsInput(), {"second": tacit.Relative(0.5)})
+    loss = model(torch.randn(4, 2, 8, 8)).square().mean()
+    with pytest.raises(RuntimeError, match="was changed in place"):
+        torch.autograd.grad(loss, model.module.second.weight)
+
+
+def test_checkpointing_inside_the_module_still_frees_activations(monkeypatch):
+    monkeypatch.setattr(activation, "LARGE", 0)
+    inner, kept = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Conv2d(3, 2, 3)), []
+
+    class Checkpointed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x):
+            return checkpoint(self.inner, x, use_reentrant=False).flatten(1)
+
+    model = tacit.variational(Checkpointed(), {"inner.2": tacit.Relative(0.5)})
+    x = torch.randn(4, 2, 8, 8)
+    model(x)  # the first call verifies
+    inner[1].register_forward_hook(
+        lambda _m, _x, output: kept.append(StorageWeakRef(output.untyped_storage()))
+    )
+    loss = model(x).square().mean()
+    assert kept[0].expired()
+    loss.backward()

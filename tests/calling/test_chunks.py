@@ -28,11 +28,11 @@ def test_chunks_are_small_if_the_first_layer_is_a_random_convolution():
 
 
 def test_otherwise_the_largest_output_that_depends_on_the_weights_fits_in_memory():
-    assert best_chunk(net(), {"3.weight"}) == caller.OUTPUT_BYTES // (8 * 2 * 4)
+    assert best_chunk(net(), {"3.weight"}) == caller.CPU_OUTPUT_BYTES // (8 * 2 * 4)
     wide = nn.Sequential(nn.Linear(4, 50), nn.Linear(50, 30), nn.Linear(30, 2))
     for name, largest in {"0": 50, "1": 30, "2": 2}.items():
         found = best_chunk(wide, {f"{name}.weight"}, torch.zeros(8, 4))
-        assert found == caller.OUTPUT_BYTES // (8 * largest * 4)
+        assert found == caller.CPU_OUTPUT_BYTES // (8 * largest * 4)
 
 
 def test_with_gradients_memory_does_not_limit_the_chunk():
@@ -41,9 +41,9 @@ def test_with_gradients_memory_does_not_limit_the_chunk():
 
 
 def test_samples_run_in_chunks_within_the_memory_limit(monkeypatch):
-    monkeypatch.setattr(caller, "OUTPUT_BYTES", 3 * 8 * 30 * 4)
+    monkeypatch.setattr(caller, "CPU_OUTPUT_BYTES", 3 * 8 * 30 * 4)
     wide = nn.Sequential(nn.Linear(4, 30), nn.Linear(30, 2))
-    model, seen = tacit.variational(wide).eval(), []
+    model, seen = tacit.variational(wide, tacit.every_layer).eval(), []
     wide[0].register_forward_hook(lambda _m, _x, output: seen.append(output.shape))
     with torch.no_grad():
         assert model(torch.randn(8, 4), samples=7).shape == (7, 8, 2)

@@ -387,6 +387,8 @@ def test_layers_that_eval_mode_refuses_have_one_draw_in_train_mode():
     assert distinct(model(ONES)) == 10
     model.eval()(X, draws="each")
     assert distinct(model.train()(ONES)) == 1
+    torch.compiler.reset()
+    assert distinct(torch.compile(model, backend="eager")(ONES)) == 1
 
 
 class Counting(nn.Module):

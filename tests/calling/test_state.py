@@ -20,7 +20,8 @@ def model():
 
 
 def test_state_dict_keys_start_with_module_or_factors():
-    model = tacit.variational(nn.Sequential(nn.Sequential(nn.Linear(4, 3)), nn.BatchNorm1d(3)))
+    net = nn.Sequential(nn.Sequential(nn.Linear(4, 3)), nn.BatchNorm1d(3))
+    model = tacit.variational(net, tacit.every_layer)
     keys = set(model.state_dict())
     assert {key for key in keys if key.startswith("factors.")} == {
         "factors.0.0.weight",

@@ -65,8 +65,9 @@ def test_averaging_can_be_chosen():
         name: tacit.predict(model, X, averaging=name, generator=seeded()).probs
         for name in ("log_probs", "probs", "logits")
     }
-    assert_close(by_name["log_probs"], tacit.predict(model, X, generator=seeded()).probs)
-    assert not torch.allclose(by_name["probs"], by_name["logits"])
+    assert_close(by_name["probs"], tacit.predict(model, X, generator=seeded()).probs)
+    assert not torch.allclose(by_name["probs"], by_name["log_probs"])
+    assert_close(by_name["log_probs"], by_name["logits"])
     with pytest.raises(ValueError, match="averaging: expected log_probs, probs, logits"):
         tacit.predict(model, X, averaging="mean")
     with pytest.raises(ValueError, match="averaging: expected a Categorical or Bernoulli"):
@@ -163,7 +164,9 @@ def test_bad_averagings_and_chunk_sizes_are_refused_before_the_first_call():
     assert not calls
 
 
-@pytest.mark.parametrize("where", [None, {"0": tacit.Kronecker(2, 2), "3": tacit.Diagonal()}])
+@pytest.mark.parametrize(
+    "where", [tacit.every_layer, {"0": tacit.Kronecker(2, 2), "3": tacit.Diagonal()}]
+)
 def test_with_a_chunk_size_only_the_weights_of_a_chunk_are_held(where):
     model = tacit.variational(
         nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Identity(), nn.Linear(64, 3)), where,

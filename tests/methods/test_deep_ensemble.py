@@ -37,7 +37,7 @@ def test_the_first_member_is_the_plain_network():
 
 
 def test_the_users_likelihood_is_copied():
-    likelihood = tacit.Categorical()
+    likelihood = tacit.Categorical(averaging="log_probs")
     predictor = DeepEnsemble(2).fit(net, (X, Y), likelihood=likelihood, **SETTINGS)
     assert likelihood.averaging == "log_probs"
     assert predictor.likelihood.averaging == "probs"

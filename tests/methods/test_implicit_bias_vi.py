@@ -1,3 +1,4 @@
+import pytest
 import torch
 from torch import nn
 
@@ -19,3 +20,12 @@ def test_calibration_sets_the_temperature_and_nothing_else():
     assert plain.likelihood.temperature == 1
     for one, two in zip(predictor.model.parameters(), plain.model.parameters(), strict=True):
         assert torch.equal(one, two)
+
+
+def test_the_averaging_of_predictions_can_be_chosen():
+    for averaging in ("probs", "log_probs"):
+        method = ImplicitBiasVI(averaging=averaging)
+        assert method.fit(net, (X, Y), **SETTINGS).likelihood.averaging == averaging
+    assert ImplicitBiasVI() == ImplicitBiasVI(averaging="probs")
+    with pytest.raises(ValueError, match="averaging: expected log_probs, probs, logits"):
+        ImplicitBiasVI(averaging="mean")

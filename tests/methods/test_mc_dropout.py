@@ -102,3 +102,13 @@ def test_a_numpy_rate_is_a_python_number():
     assert type(MCDropout(np.float32(0.5)).rate) is float
     with pytest.raises(TypeError, match="MCDropout\\(rate\\): expected a number between 0 and 1"):
         MCDropout("0.1")
+
+
+def test_a_temperature_is_set_only_on_request():
+    def flat():
+        return nn.Sequential(nn.Flatten(), nn.Linear(X[0].numel(), 8), nn.ReLU(), nn.Linear(8, 3))
+
+    data, settings = (X, torch.arange(len(X)) % 3), {"epochs": 3, "lr": 0.05, "progress": False}
+    for calibrated in (True, False):
+        predictor = MCDropout(calibrated=calibrated).fit(flat, data, data, **settings)
+        assert (predictor.likelihood.temperature != 1) == calibrated

@@ -158,7 +158,8 @@ class TestDescribe:
             assert rows[name].shape == tuple(parameter.shape)
 
     def test_single_layers_and_tied_layers_are_described(self):
-        assert len(tacit.describe(tacit.variational(nn.Linear(3, 2)))) == 4
+        assert len(tacit.describe(tacit.variational(nn.Linear(3, 2)))) == 3
+        assert len(tacit.describe(tacit.variational(nn.Linear(3, 2), rank=2))) == 4
         names = [
             row.name for row in tacit.describe(tacit.variational(Tied(), {"head": LowRank(2)}))
         ]

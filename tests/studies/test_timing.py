@@ -1,6 +1,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from tacit.studies.timing import interleaved_seconds, ratio, repeated, training_bytes
 
@@ -28,8 +29,23 @@ def test_the_ratio_is_that_of_the_medians():
 
 
 def test_the_bytes_of_a_training_step_are_counted_by_hand():
-    # Parameters, gradients and momentum of 3 x 2 + 2 numbers; the input is saved for the backward
-    # pass, and the output by square.
+    # Parameters, gradients and momentum of 3 x 2 + 2 numbers; square saves the output; the loss.
     net, x = nn.Linear(3, 2), torch.randn(5, 3)
-    expected = 4 * (3 * 8 + 5 * 3 + 5 * 2)
+    expected = 4 * (3 * 8 + 5 * 2 + 1)
     assert training_bytes(net, lambda: net(x).square().sum()) == expected
+
+
+def test_recomputed_activations_are_not_counted():
+    def bytes_of(layers):
+        net, x = nn.Sequential(*layers), torch.randn(64, 8)
+        return training_bytes(net, lambda: net(x).sum())
+
+    class Checkpointed(nn.Sequential):
+        def forward(self, x):
+            return checkpoint(super().forward, x, use_reentrant=False, preserve_rng_state=False)
+
+    def hidden():
+        return [nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh()]
+
+    kept, recomputed = bytes_of(hidden()), bytes_of([Checkpointed(*hidden())])
+    assert kept - recomputed == 2 * 4 * 64 * 8  # outputs of tanh

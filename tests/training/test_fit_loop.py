@@ -82,7 +82,7 @@ def test_the_default_draws_are_those_of_the_model_and_one_with_batch_norm():
 
     def batch_norm():
         net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
-        return tacit.variational(net)
+        return tacit.variational(net, tacit.every_layer)
 
     def four_draws():
         return tacit.variational(nn.Linear(4, 2), rank=2, draws=4)

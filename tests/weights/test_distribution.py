@@ -1,9 +1,13 @@
+from dataclasses import dataclass
+
 import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
 
 import tacit
+from tacit.weights.distribution import draw_noise_per_example
+from tacit.weights.noise import Noise
 
 
 def test_a_distribution_holds_the_trained_tensors_themselves():
@@ -33,6 +37,35 @@ def test_weights_are_mean_plus_factor_times_noise():
         z0, z1 = z[m]
         by_hand = model.module.weight + z0 * model.factors.weight[0] + z1 * model.factors.weight[1]
         assert_close(weight, by_hand)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 8])
+def test_half_of_a_batch_gets_the_opposite_noise_of_the_other(size):
+    model = tacit.variational(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 5), nn.Linear(5, 2)))
+    noise = draw_noise_per_example(model.distributions, size, None)
+    assert {label: z.shape for label, z in noise.items()} == {"1": (size, 4), "2": (size, 5)}
+    half = (size + 1) // 2
+    for z in noise.values():
+        assert torch.equal(z[half:], -z[: size - half])
+        assert len(z[:half].unique()) == z[:half].numel()
+
+
+def test_noise_for_each_example_has_the_distribution_of_the_family():
+    model = tacit.variational(nn.Linear(3, 2), noise=tacit.noise.Laplace())
+    noise = draw_noise_per_example(model.distributions, 200_000, torch.Generator().manual_seed(0))
+    assert_close(noise[""].square().mean(0), torch.ones(3), atol=0.03, rtol=0)
+    assert_close((noise[""] ** 4).mean(0), torch.full((3,), 6.0), atol=0.5, rtol=0)
+
+
+def test_skewed_noise_has_no_opposites():
+    @dataclass  # not hashable
+    class Skewed(Noise):
+        def sample(self, shape, *, like, generator=None):
+            return torch.distributions.Exponential(1.0).sample(shape) - 1
+
+    model = tacit.variational(nn.Linear(3, 2), noise=Skewed())
+    z = draw_noise_per_example(model.distributions, 8, None)[""]
+    assert len(z.abs().unique()) == z.numel()
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -26,13 +26,29 @@ def net():
     )
 
 
-def test_the_default_is_low_rank_in_every_layer():
-    names = ["0", "3"]
-    assert chosen(mlp(8, 8, 8), None) == dict.fromkeys(names, LowRank(3, 0.25))
-    assert chosen(mlp(8, 8, 8), None, rank=5) == dict.fromkeys(names, LowRank(5, 0.25))
-    deep = nn.Sequential(*(nn.Linear(4, 4) for _ in range(5)))
-    assert list(chosen(deep, None)) == list("01234")
-    assert chosen(deep, tacit.every_layer) == chosen(deep, None)
+def test_the_default_is_relative_noise_in_all_layers_but_the_first():
+    assert chosen(mlp(8, 8, 8), None) == {"3": tacit.Relative(0.5, axis=1)}
+    deep = nn.Sequential(*(nn.Linear(4, 4) for _ in range(10)))
+    assert chosen(deep, None) == dict.fromkeys("123456789", tacit.Relative(1 / 3, axis=1))
+    assert chosen(deep, tacit.relative_noise) == chosen(deep, None)
+
+
+def test_a_continuous_likelihood_has_less_noise_by_default():
+    def scales(likelihood):
+        model = tacit.variational(mlp(8, 8, 1), likelihood=likelihood)
+        return [layer.covariance.scale for layer in model.layers]
+
+    assert scales(tacit.Gaussian()) == scales(tacit.HeteroscedasticGaussian()) == [0.1]
+    assert scales(None) == scales(tacit.Bernoulli()) == [0.5]
+
+
+def test_with_a_rank_the_default_is_low_rank_in_every_layer():
+    assert chosen(mlp(8, 8, 8), None, rank=5) == dict.fromkeys(["0", "3"], LowRank(5, 0.25))
+    assert chosen(mlp(8, 8, 8), tacit.every_layer) == chosen(mlp(8, 8, 8), None, rank=3)
+
+
+def test_a_module_without_weight_matrices_is_low_rank_by_default():
+    assert chosen(nn.LayerNorm(4), None) == chosen(nn.LayerNorm(4), tacit.every_layer)
 
 
 def test_first_and_last_is_the_papers_recipe():
@@ -42,7 +58,7 @@ def test_first_and_last_is_the_papers_recipe():
 def test_recipes_limit_the_rank_to_the_number_of_parameters():
     assert chosen(mlp(2, 2, 1), tacit.first_and_last) == {"0": LowRank(6), "3": LowRank(3)}
     assert chosen(nn.Linear(3, 1), tacit.first_and_last) == {"": LowRank(4)}
-    assert chosen(nn.Linear(3, 1), None) == {"": LowRank(3, 0.25)}
+    assert chosen(nn.Linear(3, 1), None, rank=9) == {"": LowRank(4, 0.25)}
 
 
 def test_a_function_can_choose_the_layers():
@@ -115,7 +131,8 @@ def test_the_default_finds_parametrized_layers():
     module = nn.Sequential(norm(nn.Linear(4, 4)), nn.Linear(4, 4), norm(nn.Linear(4, 2)))
     expected = ["0.parametrizations.weight", "2.parametrizations.weight"]
     assert list(chosen(module, tacit.first_and_last)) == expected
-    assert list(chosen(module, None)) == [expected[0], "1", expected[1]]
+    assert list(chosen(module, tacit.every_layer)) == [expected[0], "1", expected[1]]
+    assert list(chosen(module, None)) == ["1", expected[1]]
     assert tacit.variational(module)(torch.randn(3, 4), samples=2).shape == (2, 3, 2)
 
 
@@ -145,6 +162,11 @@ def test_a_shared_layer_can_be_selected_by_either_name():
     assert list(chosen(module, {"b": LowRank(2)})) == ["b"]
     assert list(chosen(module, {"*": LowRank(2)})) == ["a"]
     assert list(chosen(module, None)) == ["a"]
+    tied = nn.ModuleDict({"a": shared, "b": nn.Linear(3, 3), "c": nn.Linear(3, 3)})
+    tied["c"].weight = tied["b"].weight  # each with its own bias
+    assert list(chosen(tied, None)) == ["b"]
+    between = nn.ModuleDict({"a": shared, "between": nn.Linear(3, 3), "b": shared})
+    assert list(chosen(between, None)) == ["between"]
 
 
 @pytest.mark.parametrize(
@@ -231,7 +253,7 @@ def test_meta_and_lazy_modules_are_refused():
 def test_a_name_with_a_bracket_is_no_glob():
     module = nn.ModuleDict({"a[0]": nn.Linear(4, 4), "a0": nn.Linear(4, 4), "b?": nn.Sequential()})
     module["b?"].append(nn.Linear(2, 2))
-    assert list(chosen(module, None)) == ["a[0]", "a0", "b?.0"]
+    assert list(chosen(module, None)) == ["a0", "b?.0"]
     assert list(chosen(module, ["a[0]"], rank=2)) == ["a[0]"]
     assert list(chosen(module, ["a[0].weight"], rank=2)) == ["a[0].weight"]
     assert list(chosen(module, ["[a]?"], rank=2)) == ["a0"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -21,7 +20,6 @@ from torch.nn.utils import parametrize
 from torch.utils._pytree import tree_map
 
 __all__ = [
-    "EXPORTS_VMAP",
     "BatchNorm",
     "ConvTranspose",
     "Dropout",
@@ -39,9 +37,6 @@ __all__ = [
     "without_torch_function",
 ]
 
-EXPORTS_VMAP = find_spec("torch._functorch.predispatch") is not None
-"""Whether torch.export can trace vmap: from torch 2.9 on."""
-
 without_torch_function = torch._C.DisableTorchFunctionSubclass
 """A context in which subclasses of Tensor are handled like Tensor."""
 
@@ -56,8 +51,8 @@ saved_tensor_hooks: Callable[[], Any] = partial(
 )
 """Return the innermost hooks on tensors saved for backward, which checkpointing installs.
 
-torch 2.6 has no way to ask. There it is a new object each time, which equals no earlier one, so
-that callers always look for checkpointing themselves.
+If torch has no way to ask, it is a new object each time, which equals no earlier one, so that
+callers always look for checkpointing themselves.
 """
 
 running_backward: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)

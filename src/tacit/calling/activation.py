@@ -8,12 +8,14 @@ lookup, applies both. All other operations see ordinary tensors.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tacit._support.private_torch import saved_tensor_hooks, transforms_active, version
 from tacit.calling.trial import PROPERTIES
 from tacit.calling.usage import WeightUseError
 from tacit.weights.covariance import Scaled
@@ -24,6 +26,9 @@ from tacit.weights.layers import RandomLayer
 ATTRIBUTES = PROPERTIES | {
     getattr(Tensor, name).__get__ for name in ("shape", "ndim", "is_cuda", "is_nested", "layout")
 }
+
+
+LARGE = 2**18  # entries of a convolution's input from which computing it again pays
 
 
 class NotInActivationSpaceError(WeightUseError):
@@ -133,7 +138,9 @@ def _convolution(
         own = _weight(operation.__name__, weight, input, bias, axis=axis)
         if input.ndim != dimensions + 2:
             raise _refusal(f"{operation.__name__} without a batch", own)
-        return operation(_scaled(input, own, 1), own.plain, bias, *args, **kwargs)
+        scaled, factor = _scaled_by(input, own, 1)
+        with _recomputing(scaled, input, factor):
+            return operation(scaled, own.plain, bias, *args, **kwargs)
 
     return apply
 
@@ -234,8 +241,48 @@ def _plain(weight: Tensor | None) -> Tensor | None:
     return weight.plain if isinstance(weight, NoisyWeight) else weight
 
 
+@contextmanager
+def _recomputing(scaled: Tensor, x: Tensor, factor: Tensor) -> Iterator[None]:
+    """Let the backward pass of an operation on large inputs compute them again, not keep them.
+
+    The unscaled inputs are kept anyway, for the gradient of the factor and by the activation
+    function before. A training step of a ResNet would need a fifth more memory otherwise.
+    """
+    large = scaled.numel() >= LARGE and factor.requires_grad and torch.is_grad_enabled()
+    # Hooks of checkpointing or offloading decide themselves what is kept.
+    others = torch.compiler.is_compiling() or transforms_active() or saved_tensor_hooks()
+    if not large or others:
+        yield
+        return
+    place, shape, before = scaled.data_ptr(), scaled.shape, version(x)
+    x, factor = x.detach(), factor.detach()
+
+    def pack(saved: Tensor) -> Tensor | None:
+        return None if saved.data_ptr() == place and saved.shape == shape else saved
+
+    def unpack(kept: Tensor | None) -> Tensor:
+        if kept is not None:
+            return kept
+        if version(x) != before:
+            raise RuntimeError(
+                "The input of a convolution with noise was changed in place, which its backward "
+                "pass needs; don't change it in place."
+            )
+        return x * factor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        yield
+
+
 def _scaled(x: Tensor, weight: NoisyWeight, units: int, layout: str | None = None) -> Tensor:
-    """Return x with the units of each example multiplied by its noise.
+    """Return x with the units of each example multiplied by its noise."""
+    return _scaled_by(x, weight, units, layout)[0]
+
+
+def _scaled_by(
+    x: Tensor, weight: NoisyWeight, units: int, layout: str | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return x with the units of each example multiplied by its noise, and the factor.
 
     Args:
         x: Activations.
@@ -252,7 +299,8 @@ def _scaled(x: Tensor, weight: NoisyWeight, units: int, layout: str | None = Non
     shape = [1] * x.ndim
     shape[units] = factor.shape[-1]
     if size is None:
-        return x * factor.view(shape)
+        factor = factor.view(shape)
+        return x * factor, factor
     layout = layout or _layout(x, size, weight, units)
     if layout == "second":
         if x.shape[1] != size:
@@ -262,7 +310,8 @@ def _scaled(x: Tensor, weight: NoisyWeight, units: int, layout: str | None = Non
         shape[0] = x.shape[0]
         if layout == "flat":  # (B, T, ...) was flattened to (B T, ...)
             factor = factor.repeat_interleave(x.shape[0] // size, dim=0)
-    return x * factor.view(shape)
+    factor = factor if x.ndim == factor.ndim else factor.view(shape)
+    return x * factor, factor
 
 
 def _layout(x: Tensor, size: int, weight: NoisyWeight, units: int) -> str:

@@ -27,57 +27,6 @@ from tacit.calling.trial import PROPERTIES, agree, trial
 from tacit.calling.usage import WeightUseError
 
 
-def batch_size(module: nn.Module, inputs: Inputs) -> int:
-    """Return the batch size B: the first dimension of all tensors among the inputs.
-
-    Raises:
-        ValueError: If the first dimensions differ, or if they are not the batch.
-    """
-    if (obstacle := _obstacle(module)) is not None:
-        raise ValueError(f"draws: {obstacle}; use draws=1.")
-    shapes = [tuple(tensor.shape) for tensor in tensors_in(inputs) if tensor.ndim]
-    if len({shape[0] for shape in shapes}) != 1:
-        received = ", ".join(map(str, shapes)) or "none"
-        raise ValueError(
-            "draws: expected tensor inputs that all have the batch as their first dimension; "
-            f"received shapes: {received}. Use draws=1 otherwise."
-        )
-    size: int = shapes[0][0]
-    args, kwargs = inputs
-    for value in (*args, *kwargs.values()):
-        if not isinstance(value, Tensor):
-            _check_not_per_example(value, size)
-    return size
-
-
-def _check_not_per_example(value: Any, size: int) -> None:
-    """Raise ValueError if a value holds one entry per example outside of tensors.
-
-    Lists of strings, NumPy arrays, pandas columns and others, also within containers. A list or an
-    array of another length is shared by all groups.
-    """
-    if isinstance(value, (Tensor, str, bytes)):
-        return
-    if isinstance(value, Mapping):
-        for entry in value.values():
-            _check_not_per_example(entry, size)
-    elif isinstance(value, (list, tuple)) and (len(value) != size or tensors_in(value)):
-        for entry in value:
-            _check_not_per_example(entry, size)
-    elif _length(value) == size:
-        raise ValueError(
-            f"draws: a {type(value).__name__} with one entry for each of the {size} examples can't "
-            "be cut into groups; pass a tensor, or use draws=1."
-        )
-
-
-def _length(value: Any) -> int | None:
-    try:
-        return len(value)
-    except TypeError:  # a number, None, an array without dimensions
-        return None
-
-
 def call_in_groups(
     caller: Caller, module: nn.Module, weights: Weights, inputs: Inputs, size: int
 ) -> Any:
@@ -162,24 +111,6 @@ def _merge(output: Any, rows: int) -> Any:
         return tensor.flatten(0, 1)
 
     return map_tensors(merge, output)
-
-
-def batch_first(module: nn.Module) -> bool:
-    """Return whether the batch may be assumed to be the first dimension; see `_obstacle`."""
-    return _obstacle(module) is None
-
-
-def _obstacle(module: nn.Module) -> str | None:
-    """Return why the first dimension isn't the batch in one of PyTorch's sequence modules."""
-    name = f"nn.{type(module).__name__}"
-    if isinstance(module, nn.RNNBase):
-        return f"the state that {name} returns doesn't have the batch first"
-    if not type(module).__module__.startswith("torch.nn."):
-        return None  # a user's module may transpose its inputs before such a layer
-    for layer in module.modules():
-        if isinstance(layer, (nn.RNNBase, nn.MultiheadAttention)) and not layer.batch_first:
-            return f"the batch must be the first dimension, but this {name} has batch_first=False"
-    return None
 
 
 class CannotGroupError(RuntimeError):

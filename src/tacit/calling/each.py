@@ -98,13 +98,12 @@ def call_each(
     mode = module.training
     if transforms_active():
         return fallback()
-    if torch.compiler.is_compiling() and mode not in space.verified:
+    compiling = torch.compiler.is_compiling()
+    if compiling and mode not in space.verified:
         raise RuntimeError(
             'draws="each": call the model once in this mode before it is compiled, to verify that '
             "examples don't depend on each other. Otherwise use draws=1."
         )
-    if torch.compiler.is_compiling() and space.verified[mode]:
-        return caller.call(module, draw(generator).per_example(space.layouts), inputs)
     if mode not in space.verified:
         agreed = _verify(caller, space, module, inputs, draw)
         if agreed is None:
@@ -114,6 +113,8 @@ def call_each(
     drawn = draw(generator) if space.verified[mode] else None
     if drawn is None or not drawn.layers:
         return fallback()
+    if compiling:
+        return caller.call(module, drawn.per_example(space.layouts), inputs)
     try:
         return _call_verified(caller, space, module, inputs, drawn)
     except NewLayoutError:

@@ -20,6 +20,7 @@ from tacit.calling.caller import (
     Weights,
     in_chunks,
     leading_shape,
+    submodule,
 )
 from tacit.calling.deferral import Deferral
 from tacit.calling.each import ActivationSpace
@@ -98,8 +99,8 @@ class Variational(FactorScaling):
 
     def distribution(self, layer: RandomLayer) -> Distribution:
         """Return the distribution of a layer, possibly with updates of its factors deferred."""
-        owner = self.module.get_submodule(layer.name)
-        home = cast(nn.Module, self._modules["factors"]).get_submodule(layer.name)
+        owner = submodule(self.module, layer.name)
+        home = submodule(cast(nn.Module, self._modules["factors"]), layer.name)
         mean: dict[str, Any] = {name: owner._parameters.get(name) for name in layer.shapes}
         if any(value is None or value.shape != layer.shapes[n] for n, value in mean.items()):
             raise RuntimeError(
@@ -124,8 +125,9 @@ class Variational(FactorScaling):
         """Call the module with random weights in train mode, with the mean weights in eval mode.
 
         In train mode `model(x)` is a drop-in replacement for the module, with one draw of the
-        weights per batch, or as many as the `draws` given to `variational`. In eval mode weights
-        are drawn only on request; `model(x)` equals `model.module(x)`.
+        weights per example if all noise can act on activations, as by default; otherwise with one
+        per batch, or as many as the `draws` given to `variational`. In eval mode weights are drawn
+        only on request; `model(x)` equals `model.module(x)`.
 
         Running statistics of batch norm take one step per call, the mean over samples or groups.
 

@@ -9,12 +9,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from tacit._support.trees import tensors_in
 from tacit.calling.arguments import Draws, number_of_draws
 from tacit.calling.caller import Caller, Inputs, tracked_statistics
 from tacit.calling.deferral import Deferral
-from tacit.calling.draws import batch_size, call_in_groups
+from tacit.calling.draws import call_in_groups
 from tacit.calling.each import ActivationSpace, EachDraw, call_each
-from tacit.weights.distribution import Distribution, draw_noise
+from tacit.weights.distribution import Distribution, draw_noise, draw_noise_per_example
 from tacit.weights.layers import RandomLayer
 
 
@@ -136,10 +137,81 @@ def _training_weights(
 def _each_draw(model: RandomModel, size: int, generator: torch.Generator | None) -> EachDraw:
     """Draw weights for each example of a batch where the layer allows it."""
     each = model.layers_in_activation_space()
-    noise = {
-        label: distribution.draw_noise((size,), generator=generator)
-        for label, (_, distribution) in each.items()
-    }
+    distributions = {label: distribution for label, (_, distribution) in each.items()}
+    noise = draw_noise_per_example(distributions, size, generator)
     others = [layer for layer in model.layers if layer.label not in each]
     shared = _training_weights(model, (), generator, others) if others else {}
     return EachDraw(each, noise, shared)
+
+
+def batch_size(module: nn.Module, inputs: Inputs) -> int:
+    """Return the batch size B: the first dimension of all tensors among the inputs.
+
+    Raises:
+        ValueError: If the first dimensions differ, or if they are not the batch.
+    """
+    if (obstacle := _obstacle(module)) is not None:
+        raise ValueError(f"draws: {obstacle}; use draws=1.")
+    args, kwargs = inputs
+    values = (*args, *kwargs.values())
+    # Walking over nested inputs takes 1 % of a small network's training step.
+    plain = all(isinstance(value, Tensor) for value in values)
+    tensors = values if plain else tensors_in(inputs)
+    shapes = [tuple(tensor.shape) for tensor in tensors if tensor.ndim]
+    if len({shape[0] for shape in shapes}) != 1:
+        received = ", ".join(map(str, shapes)) or "none"
+        raise ValueError(
+            "draws: expected tensor inputs that all have the batch as their first dimension; "
+            f"received shapes: {received}. Use draws=1 otherwise."
+        )
+    size: int = shapes[0][0]
+    for value in values:
+        if not isinstance(value, Tensor):
+            _check_not_per_example(value, size)
+    return size
+
+
+def _check_not_per_example(value: Any, size: int) -> None:
+    """Raise ValueError if a value holds one entry per example outside of tensors.
+
+    Lists of strings, NumPy arrays, pandas columns and others, also within containers. A list or an
+    array of another length is shared by all groups.
+    """
+    if isinstance(value, (Tensor, str, bytes)):
+        return
+    if isinstance(value, Mapping):
+        for entry in value.values():
+            _check_not_per_example(entry, size)
+    elif isinstance(value, (list, tuple)) and (len(value) != size or tensors_in(value)):
+        for entry in value:
+            _check_not_per_example(entry, size)
+    elif _length(value) == size:
+        raise ValueError(
+            f"draws: a {type(value).__name__} with one entry for each of the {size} examples can't "
+            "be cut into groups; pass a tensor, or use draws=1."
+        )
+
+
+def _length(value: Any) -> int | None:
+    try:
+        return len(value)
+    except TypeError:  # a number, None, an array without dimensions
+        return None
+
+
+def batch_first(module: nn.Module) -> bool:
+    """Return whether the batch may be assumed to be the first dimension; see `_obstacle`."""
+    return _obstacle(module) is None
+
+
+def _obstacle(module: nn.Module) -> str | None:
+    """Return why the first dimension isn't the batch in one of PyTorch's sequence modules."""
+    name = f"nn.{type(module).__name__}"
+    if isinstance(module, nn.RNNBase):
+        return f"the state that {name} returns doesn't have the batch first"
+    if not type(module).__module__.startswith("torch.nn."):
+        return None  # a user's module may transpose its inputs before such a layer
+    for layer in module.modules():
+        if isinstance(layer, (nn.RNNBase, nn.MultiheadAttention)) and not layer.batch_first:
+            return f"the batch must be the first dimension, but this {name} has batch_first=False"
+    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import partial
 
 import torch
 from torch import nn
@@ -10,11 +11,12 @@ from torch import nn
 from tacit.calling.arguments import Draws, check_generator, number_of_draws
 from tacit.calling.model import Variational
 from tacit.calling.training_calls import check_each
-from tacit.likelihood import Likelihood
+from tacit.likelihood import DiscreteLikelihood, Likelihood
 from tacit.scaling.parametrization import MaximalUpdate, Parametrization, Standard
 from tacit.weights.covariance import Kronecker
 from tacit.weights.layers import RandomLayer
 from tacit.weights.noise import Gaussian, Noise
+from tacit.weights.recipes import REGRESSION_SCALE, relative_noise
 from tacit.weights.selection import Where, select_layers
 
 OWN_KEYWORDS = {"samples", "draws", "weights", "chunk_size", "generator"}
@@ -39,28 +41,31 @@ def variational(
     """Make a module variational: put a distribution over the parameters of some of its layers.
 
     The module's own parameters become the means, unchanged, so pretrained weights are kept. Each
-    chosen layer gets a randomly drawn covariance factor: the initialization is the prior. Train the
-    result on the loss you already have: `model(x)` uses one draw of the weights, so the loss is an
-    unbiased estimate of the expected loss.
+    chosen layer gets an initial covariance factor: the initialization is the prior. Train the
+    result on the loss you already have: in train mode `model(x)` draws the weights, by default for
+    each example, so a loss that is a mean over examples is an unbiased estimate of the expected
+    loss.
 
     Args:
         module: Any module. It is wrapped, not copied.
         where: Which layers are random. A dict from layer names or globs to covariances; a list of
             names or globs, with `rank` (10 if left out); a function from the module to such a dict,
-            such as `tacit.first_and_last`, the paper's recipe; or None for `tacit.every_layer`: all
-            layers with a weight matrix, rank 3, at a quarter of the usual scale.
-        rank: Rank of the low-rank covariances if `where` is a list or None.
+            such as `tacit.first_and_last`, the paper's recipe; or None for `tacit.relative_noise`
+            in all layers with a weight matrix but the first.
+        rank: Rank of the low-rank covariances if `where` is a list, or with None those of
+            `tacit.every_layer`.
         noise: Distribution of z in w = mean + S z; `tacit.noise.Gaussian()` if left out.
         parametrization: Sets the initial scale of the factors and how learning rates scale with
             width and rank; `tacit.Standard()` if left out.
         likelihood: Distribution of the targets given the outputs, for instance
             `tacit.Categorical()`. Used by `tacit.fit` and `tacit.predict`; not needed in your own
-            training loop.
+            training loop. If it is continuous, the default of `where` has scale 0.1: pass it here,
+            not only to `tacit.fit`, which can't change the scale.
         draws: Number of draws of the weights per batch in train mode, or "each" for one per
             example; see `Variational.forward`. More draws mean less gradient noise. If left out,
             "each" where the noise of all random layers can act on activations, as with
             `tacit.Relative`, otherwise 1.
-        generator: Source of randomness for the initial factors.
+        generator: Source of randomness for the initial factors, where they are random.
 
     Raises:
         TypeError: If an argument has the wrong type, or the module is scripted or already
@@ -96,6 +101,9 @@ def variational(
             "likelihood: expected tacit.Categorical(), Bernoulli(), Gaussian() or "
             f"HeteroscedasticGaussian(), received {likelihood!r}."
         )
+    continuous = likelihood is not None and not isinstance(likelihood, DiscreteLikelihood)
+    if where is None and rank is None and continuous:
+        where = partial(relative_noise, scale=REGRESSION_SCALE)
     layers = select_layers(module, where, rank)
     if draws is None:
         draws = "each" if all(each.covariance.acts_on_activations for each in layers) else 1

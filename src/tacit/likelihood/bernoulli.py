@@ -20,8 +20,8 @@ class Bernoulli(DiscreteLikelihood):
     the expectation over y = 1 with probability t, in the loss, in metrics and in calibration.
 
     Args:
-        averaging: How the predictions of several functions are combined: "log_probs" (the paper's
-            choice), "probs" or "logits".
+        averaging: How the predictions of several functions are combined: "probs" (the
+            mixture), "log_probs" (the paper's choice) or "logits".
 
     Examples:
         >>> import torch
@@ -29,7 +29,7 @@ class Bernoulli(DiscreteLikelihood):
         tensor(0.6931)
     """
 
-    def __init__(self, *, averaging: Averaging = "log_probs") -> None:
+    def __init__(self, *, averaging: Averaging = "probs") -> None:
         super().__init__(averaging)
 
     def loss(self, outputs: Tensor, targets: Tensor, *, samples: bool | None = None) -> Tensor:

@@ -33,8 +33,8 @@ class Categorical(DiscreteLikelihood):
         class_names: Names of the classes; numbers become strings.
         class_weights: Weights of the classes in the loss, which is a weighted mean, as in torch.
         label_smoothing: Probability mass of each target that is spread uniformly over all classes.
-        averaging: How the predictions of several functions are combined: "log_probs" (the paper's
-            choice), "probs" or "logits".
+        averaging: How the predictions of several functions are combined: "probs" (the
+            mixture), "log_probs" (the paper's choice) or "logits".
 
     Examples:
         >>> import torch
@@ -54,7 +54,7 @@ class Categorical(DiscreteLikelihood):
         *,
         class_weights: Sequence[float] | Tensor | None = None,
         label_smoothing: float = 0.0,
-        averaging: Averaging = "log_probs",
+        averaging: Averaging = "probs",
     ) -> None:
         super().__init__(averaging)
         self.class_names = None if class_names is None else check_names(class_names)

@@ -27,13 +27,13 @@ class DiscreteLikelihood(Likelihood):
     confidence. The loss doesn't depend on it.
 
     Args:
-        averaging: How the predictions of several functions are combined: "log_probs" (the paper's
-            choice), "probs" or "logits".
+        averaging: How the predictions of several functions are combined: "probs" (the
+            mixture), "log_probs" (the paper's choice) or "logits".
     """
 
     temperature: Tensor
 
-    def __init__(self, averaging: Averaging = "log_probs") -> None:
+    def __init__(self, averaging: Averaging = "probs") -> None:
         super().__init__()
         self.averaging: Averaging = check_averaging(averaging)
         self.scope: Scope = "logits"

@@ -9,7 +9,7 @@ from tacit.methods.base import Method, check_counts
 from tacit.methods.learned import Sampled
 from tacit.methods.task import Task
 from tacit.training.objective import GVI
-from tacit.weights import Where
+from tacit.weights import Where, every_layer
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,9 @@ class GeneralizedVI(Method):
 
     Args:
         strength: Strength of the regularizer.
-        where: Random layers and their covariances, as in `tacit.variational`; all layers, low rank,
-            by default.
-        rank: Rank of the random layers without a covariance in `where`.
+        where: Random layers and their covariances, as in `tacit.variational`; by default
+            `tacit.every_layer`.
+        rank: Rank of low-rank covariances, for a list in `where`, or in all layers.
         samples: Functions drawn per step, each applied to the whole batch.
         draws: Weight draws per step, each applied to a part of the batch; the default of
             `tacit.fit` if None.
@@ -37,7 +37,9 @@ class GeneralizedVI(Method):
         check_counts(self, "rank", "samples", "draws")
 
     def learn(self, task: Task) -> Sampled:
-        model = task.variational(self.where, self.rank)
+        task.average("log_probs")  # as in the paper
+        where = every_layer if self.where is None and self.rank is None else self.where
+        model = task.variational(where, self.rank)
         objective = GVI(model.prior(), self.strength)
         task.fit(model, samples=self.samples, draws=self.draws, objective=objective)
         return Sampled(model)

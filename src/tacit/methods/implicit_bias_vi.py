@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tacit.inference.calibration import calibrate
 from tacit.likelihood import DiscreteLikelihood
+from tacit.likelihood.predictive import Averaging, check_averaging
 from tacit.methods.base import Method, check_counts
 from tacit.methods.learned import Sampled
 from tacit.methods.task import Task
@@ -19,12 +20,13 @@ class ImplicitBiasVI(Method):
     Given validation data and a discrete likelihood, it also fits a temperature, as in the paper.
 
     Args:
-        where: Random layers and their covariances, as in `tacit.variational`; all layers, low rank,
-            by default. `tacit.first_and_last` is the paper's choice.
-        rank: Rank of the random layers without a covariance in `where`.
+        where: Random layers and their covariances, as in `tacit.variational`; by default
+            `tacit.relative_noise`. `tacit.first_and_last` is the paper's choice.
+        rank: Rank of low-rank covariances, for a list in `where`, or in all layers.
         samples: Functions drawn per step, each applied to the whole batch.
         draws: Weight draws per step, each applied to a part of the batch; the default of
-            `tacit.fit` if None, 8 for most networks. The paper uses 1.
+            `tacit.fit` if None. The paper uses 1.
+        averaging: How predictions average functions; the paper averages "log_probs".
         calibrated: Whether to set a temperature on the validation data.
     """
 
@@ -32,12 +34,15 @@ class ImplicitBiasVI(Method):
     rank: int | None = None
     samples: int = 1
     draws: int | None = None
+    averaging: Averaging = "probs"
     calibrated: bool = True
 
     def __post_init__(self) -> None:
         check_counts(self, "rank", "samples", "draws")
+        check_averaging(self.averaging)
 
     def learn(self, task: Task) -> Sampled:
+        task.average(self.averaging)
         model = task.variational(self.where, self.rank)
         task.fit(model, samples=self.samples, draws=self.draws)
         predictor = Sampled(model)

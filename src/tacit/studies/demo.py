@@ -30,6 +30,7 @@ from tacit.training import fit
 from tacit.weights.covariance import LowRank
 
 PLAIN, OURS = "plain network", "tacit"
+BATCH = 50
 Rows = dict[str, dict[str, float]]
 Predictions = dict[str, dict[str, ClassPredictive]]  # method -> kind of inputs -> predictions
 
@@ -67,7 +68,9 @@ def main(
         rows[name], predictions[name] = calibrate_and_predict(found, splits, inputs, seed)
     _print(rows)
     if out is not None:
-        path = write_page(out, rows, predictions, test, regression(seed, steps=30 * epochs))
+        call = f"tacit.fit(model, train, epochs={epochs}, lr={lr}, batch_size={BATCH})"
+        curve = regression(seed, steps=30 * epochs)
+        path = write_page(out, rows, predictions, test, curve, call)
         Console().print(f"page: {path.resolve()}", soft_wrap=True, highlight=False)
     return rows
 
@@ -98,7 +101,10 @@ def train(
     net = network()
     model = variational(net, likelihood=likelihood) if name == OURS else net
     start = time.perf_counter()
-    fit(model, splits.train, epochs=epochs, lr=lr, batch_size=50, likelihood=likelihood, seed=seed)
+    fit(
+        model, splits.train, epochs=epochs, lr=lr, batch_size=BATCH, likelihood=likelihood,
+        seed=seed,
+    )  # fmt: skip
     return model, likelihood, time.perf_counter() - start
 
 
@@ -176,8 +182,9 @@ def write_page(
     predictions: Predictions,
     test: Data,
     curve: tuple[Tensor, RegressionPredictive, Tensor, Tensor, Tensor],
+    call: str,
 ) -> Path:
-    """Write the page with the table and the figures; return its path."""
+    """Write the page with the table, the figures and the call of `fit`; return its path."""
     images, labels = test[0].reshape(-1, 8, 8), test[1]
     known = {name: kinds["digits"] for name, kinds in predictions.items()}
     page = Page("Uncertainty of a plain and a variational network")
@@ -231,7 +238,7 @@ def write_page(
     page.code(
         "import tacit\n\n"
         "model = tacit.variational(net, likelihood=tacit.Categorical())\n"
-        "tacit.fit(model, train, validation, epochs=20, lr=0.005)\n"
+        f"{call}\n"
         "tacit.calibrate(model, validation)\n"
         "prediction = tacit.predict(model, x)\n"
         "prediction.label, prediction.confidence, prediction.mutual_information"

@@ -7,9 +7,9 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 
-import torch
 from rich.progress import Progress
 from torch import Tensor, nn
+from torch.profiler import profile
 
 BOOTSTRAPS = 1000
 
@@ -86,19 +86,14 @@ def _ratio_of_medians(pairs: list[tuple[float, float]]) -> float:
 def training_bytes(model: nn.Module, loss: Callable[[], Tensor]) -> int:
     """Return the bytes of a training step: parameters, gradients, momentum and activations.
 
-    Activations are the tensors that autograd saves for the backward pass, each storage counted
-    once, parameters excluded. The count is exact, so it is the same on every machine.
+    Activations are what a forward pass allocates and still holds when it ends, by torch's own
+    accounting. Hooks on saved tensors would switch off activations that the model recomputes.
+    The count is exact, so it is the same on every machine.
     """
     parameters = sum(p.numel() * p.element_size() for p in model.parameters())
-    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    saved: dict[int, int] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            saved[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        loss()
-    return 3 * parameters + sum(saved.values())
+    loss()  # what a first call verifies and keeps doesn't count
+    with profile(profile_memory=True) as recorded:
+        held = loss()
+    device = "self_cpu_memory_usage" if held.device.type == "cpu" else "self_device_memory_usage"
+    activations: int = sum(getattr(event, device) for event in recorded.key_averages())
+    return 3 * parameters + activations

@@ -63,8 +63,8 @@ class ELBO(Objective):
 
     With a negative log-likelihood as loss and weight 1/N this is the negative ELBO divided by N,
     where N is the number of training examples; other weights temper the posterior. Covariances must
-    be nonsingular, which excludes the low-rank default: use `Diagonal`, `LowRankPlusDiagonal` or
-    `FullRank`.
+    be nonsingular, which excludes the default, `Relative`, and `LowRank`: use `Diagonal`,
+    `LowRankPlusDiagonal` or `FullRank`.
 
     Args:
         prior: The prior, from `model.prior()`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -98,6 +99,42 @@ def draw_noise(
         label: distribution.draw_noise(shape, generator=generator)
         for label, distribution in distributions.items()
     }
+
+
+def draw_noise_per_example(
+    distributions: Mapping[str, Distribution], size: int, generator: torch.Generator | None
+) -> dict[str, Tensor]:
+    """Draw the noise of some layers for each example of a batch: label -> (size, K).
+
+    If the noise is symmetric, the second half of the batch gets the opposite of the first half's
+    (antithetic sampling), which needs half of the random numbers. Each example's noise keeps its
+    distribution. All layers are drawn together: one call of the
+    generator instead of one per layer.
+    """
+    alike: dict[tuple[int, torch.dtype, torch.device], list[str]] = defaultdict(list)
+    for label, distribution in distributions.items():
+        like = next(iter(distribution.mean.values()))
+        alike[id(distribution.noise), like.dtype, like.device].append(label)
+    noise: dict[str, Tensor] = {}
+    for labels in alike.values():
+        own = [distributions[label] for label in labels]
+        family = own[0].noise
+        drawn = (size + 1) // 2 if family.symmetric else size
+        sizes = [d.covariance.noise_size(d.shapes) for d in own]
+        like = next(iter(own[0].mean.values()))
+        z = family.sample((drawn, sum(sizes)), like=like, generator=generator)
+        noise.update(zip(labels, _with_opposites(z, size).split(sizes, dim=-1), strict=True))
+    return noise
+
+
+def _with_opposites(z: Tensor, size: int) -> Tensor:
+    """Return z followed by -z, (size, K)."""
+    if size == len(z):
+        return z
+    both = z.new_empty(size, *z.shape[1:])
+    both[: len(z)] = z
+    torch.neg(z[: size - len(z)], out=both[len(z) :])
+    return both
 
 
 def own_precision(device: str) -> AbstractContextManager[Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,7 +17,14 @@ from tacit._support import checks
 
 
 class Noise(ABC):
-    """A distribution of independent components with mean 0 and variance 1."""
+    """A distribution of independent components with mean 0 and variance 1.
+
+    Attributes:
+        symmetric: Whether -z has the distribution of z. An asymmetric subclass of a symmetric
+            family must set it to False.
+    """
+
+    symmetric: ClassVar[bool] = False
 
     @abstractmethod
     def sample(
@@ -41,6 +49,8 @@ class Gaussian(Noise):
         torch.float64
     """
 
+    symmetric = True
+
     def sample(
         self, shape: tuple[int, ...], *, like: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
@@ -53,6 +63,8 @@ class Laplace(Noise):
 
     The difference of two standard exponentials is Laplace with variance 2.
     """
+
+    symmetric = True
 
     def sample(
         self, shape: tuple[int, ...], *, like: Tensor, generator: torch.Generator | None = None
@@ -75,6 +87,7 @@ class StudentT(Noise):
     """
 
     df: float
+    symmetric = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "df", checks.positive_number("StudentT(df)", self.df, above=2.0))

@@ -24,11 +24,12 @@ RANK = 10  # for layers chosen by name, and for the first layer in the paper's r
 LAST_RANK = 20  # for the last layer in the paper's recipe
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 LARGEST_RELATIVE = 0.5  # for `relative_noise`
+REGRESSION_SCALE = 0.1  # of `relative_noise` by default if the likelihood is continuous
 EVERY_RANK, EVERY_SCALE = 3, 0.25  # for `every_layer`, measured in benchmarks/choices.py
 
 
 def every_layer(module: nn.Module, rank: int = EVERY_RANK, scale: float = EVERY_SCALE) -> Chosen:
-    """Return low-rank covariances for all layers with a weight matrix, the default of `where`.
+    """Return low-rank covariances for all layers with a weight matrix.
 
     The scale is a quarter of the usual one, since the noise of all layers adds up. Norm layers,
     embeddings and parameters tied to embeddings stay deterministic. The factors have `rank` times
@@ -55,11 +56,16 @@ def every_layer(module: nn.Module, rank: int = EVERY_RANK, scale: float = EVERY_
 
 
 def relative_noise(module: nn.Module, scale: float | None = None, speed: float = SPEED) -> Chosen:
-    """Return relative noise for all layers with a weight matrix but the first.
+    """Return relative noise for all layers with a weight matrix but the first; the default.
 
     In train mode every example has its own draw, and no weights are formed. The first layer has no
     noise, unless an embedding precedes it: its inputs are the data, and a plain network computes no
-    gradient for them.
+    gradient for them. A module without weight matrices gets `every_layer`.
+
+    The noise stays nearly as large as it starts, like that of dropout. A classifier tolerates much
+    of it. Regression with little noise in the targets does not: with a continuous likelihood
+    `tacit.variational` sets `scale` to 0.1. The study in docs/benchmark.md compares scales and
+    speeds.
 
     Args:
         module: The module whose layers are chosen.
@@ -74,16 +80,16 @@ def relative_noise(module: nn.Module, scale: float | None = None, speed: float =
         {'2': Relative(scale=0.5, speed=0.001, axis=None, groups=1)}
     """
     layers = layers_of(module)
-    matrices = [
-        name
-        for name in _weighted(module, layers)
-        if any(value.ndim > 1 for value in layers[name].values())
-    ]
+    # A weight with several names, in a shared or tied layer, counts once, under the first of them.
+    matrices: list[str] = []
+    seen: set[int] = set()
+    for name in _weighted(module, layers):
+        own = {id(value) for value in layers[name].values() if value.ndim > 1}
+        if own - seen:
+            matrices.append(name)
+            seen |= own
     if not matrices:
-        raise ValueError(
-            "relative_noise: expected a module with a weight matrix, received "
-            f"{type(module).__name__}."
-        )
+        return every_layer(module)
     embedded = any(isinstance(layer, EMBEDDINGS) for layer in module.modules())
     names = matrices if embedded else matrices[1:] or matrices
     if scale is None:

@@ -6,6 +6,7 @@ import glob
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TypeAlias
 
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from tacit._support.names import join
 from tacit.weights.covariance import Covariance, LowRank
 from tacit.weights.layers import Layers, RandomLayer, layers_of
-from tacit.weights.recipes import EVERY_RANK, RANK, Chosen, Recipe, every_layer
+from tacit.weights.recipes import RANK, Chosen, Recipe, every_layer, relative_noise
 
 Where: TypeAlias = Chosen | Sequence[str] | Recipe | None
 
@@ -25,10 +26,11 @@ def select_layers(module: nn.Module, where: Where, rank: int | None = None) -> l
     Args:
         module: The module whose layers are chosen.
         where: A dict from names or globs to covariances, a list of names or globs, a function from
-            the module to such a dict, or None for `every_layer`. A name denotes a layer, whose
-            parameters are then jointly distributed, or a single parameter. What is the name of a
-            layer or parameter is not a glob, even with a bracket in it; names take precedence over
-            globs. Globs match whole dotted names; `*` also matches dots.
+            the module to such a dict, or None: `relative_noise`, or with `rank` `every_layer`. A
+            name denotes a layer, whose parameters are then jointly distributed, or a single
+            parameter. What is the name of a layer or parameter is not a glob, even with a bracket
+            in it; names take precedence over globs. Globs match whole dotted names; `*` also
+            matches dots.
         rank: Rank of the low-rank covariances if `where` is a list or None.
 
     Raises:
@@ -40,7 +42,8 @@ def select_layers(module: nn.Module, where: Where, rank: int | None = None) -> l
             raise ValueError(f"{name!r} is not initialized yet: run one batch through the module.")
     layers = layers_of(module)
     if where is None:
-        where, rank = every_layer(module, EVERY_RANK if rank is None else rank), None
+        where = relative_noise if rank is None else partial(every_layer, rank=rank)
+        rank = None
     chosen = _as_mapping(where(module) if callable(where) else where, rank)
     if not chosen:
         raise ValueError(f"where: no layer is named. {_listing(layers)}")

@@ -47,7 +47,8 @@ def test_invalid_settings_are_refused(change, message):
 
 def test_descriptions_are_the_same_in_every_process():
     assert describe(ImplicitBiasVI(tacit.first_and_last)) == (
-        "ImplicitBiasVI(where=first_and_last, rank=None, samples=1, draws=None, calibrated=True)"
+        "ImplicitBiasVI(where=first_and_last, rank=None, samples=1, draws=None, "
+        "averaging='probs', calibrated=True)"
     )
     method = ImplicitBiasVI(partial(tacit.every_layer, scale=0.25))
     assert "where=every_layer(scale=0.25)" in describe(method)

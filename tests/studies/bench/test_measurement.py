@@ -63,3 +63,21 @@ def test_unsuitable_images_are_refused_before_training(monkeypatch):
     monkeypatch.setattr(Task, "fit", None)
     with pytest.raises(ValueError, match="corrupt: expected square images of at least 28 x 28"):
         measure(ONE)
+
+
+def test_out_of_distribution_images_are_scored_by_entropy_and_by_mutual_information(monkeypatch):
+    problem = replace(
+        PROBLEMS["digits"], foreign={"the same": lambda: PROBLEMS["digits"].load().test}
+    )
+    monkeypatch.setitem(PROBLEMS, "digits", problem)
+    found = measure(replace(ONE, method="implicit_bias_vi"))["foreign"]["the same"]
+    assert found.keys() == {"auroc", "fpr95", "auroc_mutual_information"}
+    assert all(0 <= value <= 1 for value in found.values())
+    plain = measure(replace(ONE, samples=1))["foreign"]["the same"]
+    assert plain.keys() == {"auroc", "fpr95"}
+
+
+def test_the_average_of_iterates_is_what_a_cell_measures():
+    last, average = (measure(replace(ONE, average=share))["test"] for share in (0.0, 1.0))
+    assert last["nll"] != average["nll"]
+    assert measure(replace(ONE, average=1.0))["cell"]["average"] == 1.0

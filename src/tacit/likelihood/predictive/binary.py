@@ -41,7 +41,7 @@ class BinaryPredictive(Predictive):
     """
 
     logits: Tensor
-    averaging: Averaging = "log_probs"
+    averaging: Averaging = "probs"
 
     columns: ClassVar[tuple[str, ...]] = (
         "probs", "label", "confidence", "entropy", "expected_entropy", "mutual_information",

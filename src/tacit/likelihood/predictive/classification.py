@@ -61,13 +61,13 @@ def check_names(names: Sequence[str] | Sequence[int]) -> tuple[str, ...]:
     return found
 
 
-def average_log_probs(logits: Tensor, averaging: Averaging = "log_probs") -> Tensor:
+def average_log_probs(logits: Tensor, averaging: Averaging = "probs") -> Tensor:
     """Return the log-probabilities of M functions combined.
 
     Args:
         logits: Logits of each function, (M, ..., C).
-        averaging: What is averaged: "log_probs" (and renormalised, the paper's choice), "probs"
-            (the mixture) or "logits".
+        averaging: What is averaged: "probs" (the mixture), "log_probs" (and renormalised, the
+            paper's choice) or "logits".
 
     Returns:
         Log-probabilities, (..., C).
@@ -98,11 +98,11 @@ class ClassPredictive(Predictive):
         >>> import torch
         >>> p = ClassPredictive(torch.tensor([[[0.0, 2.0]], [[1.0, 1.0]]]))
         >>> p.label, p.confidence, p.mutual_information
-        (tensor([1]), tensor([0.7311]), tensor([0.0895]))
+        (tensor([1]), tensor([0.6904]), tensor([0.0895]))
     """
 
     logits: Tensor
-    averaging: Averaging = "log_probs"
+    averaging: Averaging = "probs"
     class_names: tuple[str, ...] | None = None
 
     columns: ClassVar[tuple[str, ...]] = (

@@ -40,7 +40,7 @@ METHODS: dict[str, Method] = {
     "swag": SWAG(),
     "deep_ensemble": DeepEnsemble(5),
     "implicit_bias_vi": ImplicitBiasVI(),
-    "implicit_bias_vi_paper": ImplicitBiasVI(first_and_last, draws=1),
+    "implicit_bias_vi_paper": ImplicitBiasVI(first_and_last, draws=1, averaging="log_probs"),
     "generalized_vi": GeneralizedVI(1.0),
 }
 """Methods by their names on the command line and in reports."""

@@ -78,7 +78,7 @@ def make_methods(
     """Return model and loss of each method whose step differs from the others'."""
     plain = make_net()
     paper, gvi = (variational(make_net(), first_and_last) for _ in range(2))
-    ours = variational(make_net(), draws=8)
+    ours = variational(make_net())
     mean_field = variational(make_net(), {"*": PositiveDiagonal(0.1)})
     wasserstein, elbo = GVI(gvi.prior(), 1.0), ELBO(unit_prior(mean_field))
     return {

@@ -15,7 +15,7 @@ from tacit.weights import first_and_last
 STRENGTHS = {"strength_1": 1.0, "strength_10": 10.0, "strength_100": 100.0, "strength_1000": 1e3}
 SIMILAR = 1.1  # largest ratio of similar scores
 
-implicit = ImplicitBiasVI(first_and_last, draws=1, calibrated=False)
+implicit = ImplicitBiasVI(first_and_last, draws=1, averaging="log_probs", calibrated=False)
 strength_1, strength_10, strength_100, strength_1000 = (
     GeneralizedVI(strength, first_and_last, draws=1) for strength in STRENGTHS.values()
 )

@@ -51,7 +51,8 @@ def compute(
     net = nn.Sequential(
         nn.Linear(2, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 2)
     )
-    model = variational(net, {"*": LowRank(rank, 0.5)}, likelihood=Categorical())
+    likelihood = Categorical(averaging="log_probs")  # as in the paper
+    model = variational(net, {"*": LowRank(rank, 0.5)}, likelihood=likelihood)
     optimizer = torch.optim.SGD(model.param_groups(lr))
     times = {round(math.exp(p / points * math.log(steps))) for p in range(points + 1)}
     rows = []

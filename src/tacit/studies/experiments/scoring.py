@@ -25,7 +25,8 @@ def error_and_nll(
     """
     x, y = data
     generator = torch.Generator().manual_seed(0)
-    log_probs = average_log_probs(model.eval()(x, samples=samples, generator=generator))
+    logits = model.eval()(x, samples=samples, generator=generator)
+    log_probs = average_log_probs(logits, "log_probs")  # as in the paper
     model.train()
     nll = F.nll_loss(log_probs, y).item()
     if not math.isfinite(nll):

@@ -109,7 +109,7 @@ class Relative(Covariance):
         return {
             name: tensor * self._spread(1 + factors[name] * parts[name], tensor.shape)
             if name in parts
-            else tensor.expand(*z.shape[:-1], *tensor.shape)
+            else tensor.expand(*z.shape[:-1], *tensor.shape).clone()
             for name, tensor in mean.items()
         }
 
@@ -118,7 +118,7 @@ class Relative(Covariance):
     ) -> dict[str, Scaled]:
         axis = 0 if self._inputs_first else 1
         return {
-            name: Scaled(1 + factors[name] * part, axis)
+            name: Scaled(torch.addcmul(z.new_ones(()), factors[name], part), axis)
             for name, part in self._parts(z, shapes).items()
         }
 
@@ -168,6 +168,8 @@ class Relative(Covariance):
     def _parts(self, z: Tensor, shapes: Shapes) -> dict[str, Tensor]:
         """Return the noise of each weight, (*sample, units)."""
         weights = {name: shape for name, shape in shapes.items() if len(shape) > 1}
+        if len(weights) == 1:
+            return dict.fromkeys(weights, z)
         parts = z.split([self._units(shape) for shape in weights.values()], dim=-1)
         return dict(zip(weights, parts, strict=True))
 
