@@ -123,7 +123,7 @@ def finish_on_two_machines(folder, out, epochs):
             )
         )
     for process in started:
-        errors = process.communicate(timeout=120)[1]
+        errors = process.communicate(timeout=300)[1]
         assert process.returncode == 0, errors
 
 
