@@ -423,6 +423,25 @@ def test_outputs_without_the_batch_first_are_tried_only_once(output):
     assert model.module.calls == 1
 
 
+def test_a_compiled_model_refuses_a_batch_in_a_place_that_is_not_verified():
+    class Transposing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.layer(x.transpose(0, 1)).transpose(0, 1) if len(x) > 5 else self.layer(x)
+
+    torch.compiler.reset()
+    model = relative(Transposing())
+    model(torch.randn(5, 3, 4))
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    with pytest.raises(RuntimeError, match="Call the model once with such inputs"):
+        compiled(torch.randn(6, 3, 4))
+    model(torch.randn(6, 3, 4))
+    assert distinct(compiled(torch.ones(6, 3, 4))) == 6
+
+
 def test_a_compiled_model_heeds_that_examples_are_coupled():
     torch.compiler.reset()
     model = relative(Coupled())

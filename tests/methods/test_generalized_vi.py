@@ -1,3 +1,4 @@
+import pytest
 import torch
 from torch import nn
 
@@ -21,3 +22,12 @@ def test_a_stronger_regularizer_stays_closer_to_the_prior():
         predictor = GeneralizedVI(strength, ["2"], rank=2).fit(net, (X, Y), **SETTINGS)
         distances.append((predictor.model.module[2].weight - start[2].weight).norm().item())
     assert distances[1] < distances[0]
+
+
+def test_the_averaging_of_predictions_can_be_chosen():
+    for averaging in ("probs", "log_probs"):
+        method = GeneralizedVI(1.0, ["2"], rank=2, averaging=averaging)
+        assert method.fit(net, (X, Y), **SETTINGS).likelihood.averaging == averaging
+    assert GeneralizedVI() == GeneralizedVI(averaging="log_probs")
+    with pytest.raises(ValueError, match="averaging: expected log_probs, probs, logits"):
+        GeneralizedVI(averaging="mean")

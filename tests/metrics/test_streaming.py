@@ -88,8 +88,21 @@ def test_foreign_inputs():
     )
     assert found["ood_auroc"] > 0.95
     assert found["ood_fpr95"] < 0.2
+    assert "ood_auroc_mutual_information" not in found  # a single function
     with pytest.raises(ValueError, match="foreign: predicted numbers have no entropy"):
         tacit.evaluate(net, (x, x), foreign=x, likelihood=tacit.Gaussian())
+
+
+def test_foreign_inputs_by_mutual_information():
+    x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
+    net = nn.Linear(2, 2, bias=False)
+    model = tacit.variational(net, {"": tacit.FullRank()}, likelihood=tacit.Categorical())
+    foreign = 20 * x  # the functions' logits differ more there
+    found = tacit.evaluate(model, (x, x[:, 0].gt(0).long()), foreign=foreign)
+    inside, outside = (tacit.predict(model, inputs, samples=200) for inputs in (x, foreign))
+    expected = metrics.auroc(inside.mutual_information, outside.mutual_information)
+    assert found["ood_auroc_mutual_information"] == pytest.approx(expected, abs=0.05)
+    assert expected > 0.6
 
 
 def test_evaluation_in_batches_agrees_with_all_predictions_at_once():

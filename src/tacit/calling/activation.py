@@ -332,6 +332,12 @@ def _layout(x: Tensor, size: int, weight: NoisyWeight, units: int) -> str:
     layout = seen[0] if seen else found[0]
     if layout in known:
         return layout
+    if torch.compiler.is_compiling():  # an error that Dynamo can trace
+        raise RuntimeError(
+            'draws="each": the batch is in a place of an operation\'s inputs that no earlier call '
+            "had. Call the model once with such inputs before it is compiled, to verify that "
+            "examples don't depend on each other. Otherwise use draws=1."
+        )
     if isinstance(known, frozenset):
         raise NewLayoutError("an operation with its batch in a new place", {weight.parameter})
     known.add(layout)

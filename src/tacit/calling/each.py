@@ -114,7 +114,7 @@ def call_each(
     if drawn is None or not drawn.layers:
         return fallback()
     if compiling:
-        return caller.call(module, drawn.per_example(space.layouts), inputs)
+        return caller.call(module, drawn.per_example(space.layouts, extend=False), inputs)
     try:
         return _call_verified(caller, space, module, inputs, drawn)
     except NewLayoutError:

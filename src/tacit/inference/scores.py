@@ -38,8 +38,8 @@ def evaluate(
         data: Inputs and targets: a pair of tensors or arrays, a Dataset or a DataLoader.
         samples: Number of functions.
         likelihood: Likelihood of the outputs; the model's own by default.
-        foreign: Out-of-distribution inputs; adds metrics of how well the entropy separates them
-            from the data.
+        foreign: Out-of-distribution inputs; adds metrics of how well the entropy, and if functions
+            differ the mutual information, separates them from the data.
         batch_size: Examples per forward pass.
         chunk_size: Number of functions to run at a time, to bound memory.
         generator: Source of randomness for drawing the functions; without one, results vary
@@ -47,9 +47,9 @@ def evaluate(
 
     Returns:
         For classification `nll`, `accuracy`, `ece`, `adaptive_ece`, `aurc`, `brier`,
-        `classwise_ece`, with more than five classes also `top5`, with `foreign` also `ood_auroc`
-        and `ood_fpr95`; for regression `nll`, `rmse`, `crps`, `coverage_90`, `interval_score_90`.
-        They print as a table.
+        `classwise_ece`, with more than five classes also `top5`, with `foreign` also `ood_auroc`,
+        `ood_fpr95` and `ood_auroc_mutual_information`; for regression `nll`, `rmse`, `crps`,
+        `coverage_90`, `interval_score_90`. They print as a table.
 
     Examples:
         >>> import tacit, torch
@@ -70,8 +70,11 @@ def evaluate(
         found = collect(functions, likelihood, inside)
         scores = found.compute()
         if outside is not None:
-            entropies = found["entropy"], collect(functions, likelihood, outside)["entropy"]
+            others = collect(functions, likelihood, outside)
+            entropies, information = ((found[name], others[name]) for name in UNCERTAINTIES)
             scores.update(ood_auroc=auroc(*entropies), ood_fpr95=fpr95(*entropies))
+            if any(values.any() for values in information):  # 0 for a single function
+                scores["ood_auroc_mutual_information"] = auroc(*information)
     return scores
 
 

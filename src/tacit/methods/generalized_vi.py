@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tacit._support import checks
+from tacit.likelihood.predictive import Averaging, check_averaging
 from tacit.methods.base import Method, check_counts
 from tacit.methods.learned import Sampled
 from tacit.methods.task import Task
@@ -24,6 +25,7 @@ class GeneralizedVI(Method):
         samples: Functions drawn per step, each applied to the whole batch.
         draws: Weight draws per step, each applied to a part of the batch; the default of
             `tacit.fit` if None.
+        averaging: How predictions average functions; "log_probs" as in the paper.
     """
 
     strength: float = 1.0
@@ -31,13 +33,15 @@ class GeneralizedVI(Method):
     rank: int | None = None
     samples: int = 1
     draws: int | None = None
+    averaging: Averaging = "log_probs"
 
     def __post_init__(self) -> None:
         checks.positive_number("GeneralizedVI(strength)", self.strength)
         check_counts(self, "rank", "samples", "draws")
+        check_averaging(self.averaging)
 
     def learn(self, task: Task) -> Sampled:
-        task.average("log_probs")  # as in the paper
+        task.average(self.averaging)
         where = every_layer if self.where is None and self.rank is None else self.where
         model = task.variational(where, self.rank)
         objective = GVI(model.prior(), self.strength)
