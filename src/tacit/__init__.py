@@ -29,6 +29,7 @@ from tacit.weights.covariance import (
     Kronecker,
     LowRank,
     LowRankPlusDiagonal,
+    RankOneSum,
     Relative,
 )
 
@@ -57,6 +58,7 @@ __all__ = [
     "LowRankPlusDiagonal",
     "MaximalUpdate",
     "NeuralTangent",
+    "RankOneSum",
     "Relative",
     "Standard",
     "calibrate",

@@ -1,265 +1,287 @@
-"""Several draws per batch: the batch is split into groups, each with its own weights.
-
-Where possible the whole batch runs through the module in one ordinary pass. Random weights then
-carry a leading group dimension; a linear layer or 2-D convolution that receives them applies to
-each group its own weights. All other operations, such as pooling, run on the whole batch as fast as
-in a plain network, which they don't under vmap.
-"""
+"""Calls with draws of the weights: for groups of a batch, for each example, or one for all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from tacit._support.private_torch import transforms_active
-from tacit._support.trees import concatenate, map_tensors, tensors_in
-from tacit.calling.caller import (
-    Caller,
-    Inputs,
-    Weights,
-    has_batch_norm,
-)
-from tacit.calling.trial import PROPERTIES, agree, trial
-from tacit.calling.usage import WeightUseError
+from tacit._support.trees import tensors_in
+from tacit.calling.arguments import Draws, number_of_draws
+from tacit.calling.batch_groups import call_in_groups
+from tacit.calling.caller import Caller, Inputs, tracked_statistics
+from tacit.calling.deferral import Deferral
+from tacit.calling.noisy_weight import NewLayoutError, NotInActivationSpaceError
+from tacit.calling.operations import EachDraw
+from tacit.calling.verification import ActivationSpace, verify
+from tacit.weights.distribution import Distribution, draw_noise, draw_noise_per_example
+from tacit.weights.layers import RandomLayer
 
 
-def call_in_groups(
-    caller: Caller, module: nn.Module, weights: Weights, inputs: Inputs, size: int
+class RandomModel(Protocol):
+    """What these calls need of a variational model."""
+
+    module: nn.Module
+    layers: tuple[RandomLayer, ...]
+    draws: Draws
+    training: bool
+    deferral: Deferral | None
+    caller: Caller
+    activation_space: ActivationSpace
+
+    def distribution(self, layer: RandomLayer) -> Distribution:
+        """Return the distribution of a layer, possibly with updates of its factors deferred."""
+
+    def layers_in_activation_space(self) -> Mapping[str, tuple[RandomLayer, Distribution]]:
+        """Return the layers that are called in activation space, with their distributions."""
+
+    def form_weights(
+        self, distributions: Mapping[str, Distribution], noise: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Return the weights of some layers for given noise, by their names in the module."""
+
+    def settle(self) -> None:
+        """Apply all deferred updates to the factors."""
+
+
+def call_draws(
+    model: RandomModel, draws: Draws | None, generator: torch.Generator | None, inputs: Inputs
 ) -> Any:
-    """Call the module on a batch split into K contiguous groups, each with its own weights.
+    """Call a model with draws for groups of examples, for each example, or one for all.
 
-    Group sizes differ by at most one. Groups of equal size run in one stacked call, so at most two
-    calls are needed. The output is in the order of the batch.
+    Args:
+        model: The model.
+        draws: Number of draws, or "each"; None for the model's own.
+        generator: Source of randomness.
+        inputs: Arguments of the wrapped module.
+    """
+    wanted = model.draws if draws is None else number_of_draws("draws", draws)
+    if isinstance(wanted, str):
+        return _call_each(model, generator, inputs, requested=draws is not None)
+    caller, module, count = model.caller, model.module, wanted
+    size = 1 if count == 1 else batch_size(module, inputs)
+    if draws is None and count > 1:
+        # The default is an upper limit, since the last batch of an epoch may be smaller. Batch
+        # norm needs two examples per group.
+        count = min(count, size // 2 if tracked_statistics(module) else size)
+    if count <= 1:
+        weights = _training_weights(model, (), generator)
+        return caller.verified_call(module, weights, partial(caller.call, module, weights, inputs))
+    if count > size:
+        raise ValueError(
+            f"draws: expected at most one per example, {size}; received {count}. As an argument of "
+            "`variational` it is an upper limit."
+        )
+    weights = _training_weights(model, (count,), generator)
+    return caller.verified_call(
+        module, weights, partial(call_in_groups, caller, module, weights, inputs, size)
+    )
+
+
+def check_each(layers: Iterable[RandomLayer]) -> None:
+    """Raise ValueError if no layer can have a draw for each example."""
+    if not any(layer.covariance.acts_on_activations for layer in layers):
+        raise ValueError(
+            'draws="each": expected a random layer whose noise can act on activations, such as '
+            "tacit.Relative; samples of the weights would have to be formed for each example. Use "
+            "a number of groups, for instance draws=8."
+        )
+
+
+def _call_each(
+    model: RandomModel, generator: torch.Generator | None, inputs: Inputs, *, requested: bool
+) -> Any:
+    check_each(model.layers)
+    try:
+        size = batch_size(model.module, inputs)
+    except ValueError:
+        if requested:
+            raise
+        return call_draws(model, 1, generator, inputs)  # the default must serve any module
+    return _call_in_activation_space(
+        model.caller,
+        model.activation_space,
+        model.module,
+        inputs,
+        draw=partial(_each_draw, model, size),
+        generator=generator,
+        fallback=partial(call_draws, model, 1, generator, inputs),
+    )
+
+
+def _call_in_activation_space(
+    caller: Caller,
+    space: ActivationSpace,
+    module: nn.Module,
+    inputs: Inputs,
+    draw: Callable[[torch.Generator | None], EachDraw],
+    generator: torch.Generator | None,
+    fallback: Callable[[], Any],
+) -> Any:
+    """Call the module on a batch with a draw of the weights for every example.
+
+    The first call in each mode finds out which layers can be called in activation space, and
+    compares the outputs of some examples with those in weight space. If they differ, because
+    examples depend on each other or on their place in the batch, the fallback is called from then
+    on. Inputs with the batch in a new place are compared again. A compiled call doesn't compare,
+    but heeds what earlier calls have found.
 
     Args:
         caller: Calls the module.
+        space: What earlier calls have found; extended.
         module: The module to call.
-        weights: K sets of weights, (K, *shape) each.
-        inputs: The module's arguments, with B examples.
-        size: The batch size B, at least K.
+        inputs: Its arguments, with the batch first.
+        draw: Draws weights for every example; one draw for all in the layers that can't have more.
+        generator: Source of randomness.
+        fallback: Calls the module with fewer draws.
     """
-    rows, larger = divmod(size, len(next(iter(weights.values()))))
-    sizes = ([rows + 1] if larger else []) + [rows]
-
-    def stacked_calls() -> Any:
-        by_size = _groups_by_size(weights, inputs, larger, rows)
-        outputs = caller.call_stacked(module, by_size, stacked_inputs=True)
-        return concatenate([_merge(o, n) for o, n in zip(outputs, sizes, strict=True)])
-
+    mode = module.training
+    if transforms_active():
+        return fallback()
+    compiling = torch.compiler.is_compiling()
+    if compiling and mode not in space.verified:
+        raise RuntimeError(
+            'draws="each": call the model once in this mode before it is compiled, to verify that '
+            "examples don't depend on each other. Otherwise use draws=1."
+        )
+    if mode not in space.verified:
+        agreed = verify(caller, space, module, inputs, draw)
+        if agreed is None:
+            return fallback()
+        space.verified[mode] = agreed
+    # The call in the other mode may have refused the layers of this one.
+    drawn = draw(generator) if space.verified[mode] else None
+    if drawn is None or not drawn.layers:
+        return fallback()
+    if compiling:
+        return caller.call(module, drawn.per_example(space.layouts, extend=False), inputs)
     try:
-        return call_grouped(caller, module, weights, inputs, size, fallback=stacked_calls)
-    except (torch.OutOfMemoryError, WeightUseError):
-        raise
-    except (RuntimeError, ValueError, IndexError) as error:
-        if torch.compiler.is_compiling() or not _runs_on_the_whole_batch(caller, module, inputs):
-            raise  # the call itself is wrong
-        raise ValueError(
-            f"draws: the module runs on the whole batch of {size} but not on groups of {rows}: "
-            f"{str(error).partition(chr(10))[0]} The first dimension of every tensor must be the "
-            "batch, and examples independent; for a single example or a whole graph use draws=1."
-        ) from error
+        return _call_verified(caller, space, module, inputs, drawn)
+    except NewLayoutError:
+        agreed = verify(caller, space, module, inputs, draw)
+        if agreed is not None:
+            space.verified[mode] = agreed
+        if agreed:
+            return _call_verified(caller, space, module, inputs, drawn)
+    except NotInActivationSpaceError:  # inputs of other shapes than in the first call
+        pass
+    return fallback()
 
 
-def _runs_on_the_whole_batch(caller: Caller, module: nn.Module, inputs: Inputs) -> bool:
-    """Return whether the module runs on a batch that is not split."""
-    try:
-        with trial(module):
-            caller.call(module, {}, inputs)
-    except Exception:
-        return False
-    return True
+def _call_verified(
+    caller: Caller, space: ActivationSpace, module: nn.Module, inputs: Inputs, drawn: EachDraw
+) -> Any:
+    weights = drawn.per_example(space.layouts, extend=False)
+    formed = {name: getattr(weight, "plain", weight) for name, weight in weights.items()}
+    return caller.verified_call(module, formed, partial(caller.call, module, weights, inputs))
 
 
-def _groups_by_size(
-    weights: Weights, inputs: Inputs, larger: int, rows: int
-) -> Iterator[tuple[Weights, Inputs]]:
-    """Yield the first `larger` groups, of rows + 1 examples each, then the others, of `rows`."""
-    split = larger * (rows + 1)
-    if larger:
-        first = {name: stacked[:larger] for name, stacked in weights.items()}
-        yield first, _stack_groups(inputs, slice(None, split), rows + 1)
-    rest = {name: stacked[larger:] for name, stacked in weights.items()}
-    yield rest, _stack_groups(inputs, slice(split, None), rows)
-
-
-def _stack_groups(inputs: Inputs, part: slice, rows: int) -> Inputs:
-    """Return part of the batch as groups of `rows` examples: (groups, rows, ...) per tensor."""
-
-    def split(tensor: Tensor) -> Tensor:
-        if not tensor.ndim:
-            return tensor
-        return tensor[part].reshape(-1, rows, *tensor.shape[1:])
-
-    stacked: Inputs = map_tensors(split, inputs)
-    return stacked
-
-
-def _merge(output: Any, rows: int) -> Any:
-    """Return outputs of stacked groups as those of one batch."""
-
-    def merge(tensor: Tensor) -> Tensor:
-        if tensor.ndim < 2 or tensor.shape[1] != rows:
-            raise ValueError(
-                "draws: expected outputs whose first dimension is the batch; for a group of "
-                f"{rows} examples the module returned the shape {tuple(tensor.shape[1:])}. Compute "
-                "a loss outside the module, or use draws=1."
-            )
-        return tensor.flatten(0, 1)
-
-    return map_tensors(merge, output)
-
-
-class CannotGroupError(RuntimeError):
-    """A random tensor is used by an operation without a rule for groups."""
-
-
-class Grouped(Tensor):
-    """Weights with a leading dimension K: one set per group of consecutive examples."""
-
-    channels_last: bool
-    examples: int
-
-    @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        if func in PROPERTIES:
-            return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
-        if func not in RULES:
-            raise CannotGroupError(f"{getattr(func, '__name__', func)} of random weights")
-        return RULES[func](*args, **(kwargs or {}))
-
-
-def grouped(stacked: Tensor, mean: Tensor, size: int) -> Grouped:
-    """Return sampled weights as the weights of K groups.
-
-    Args:
-        stacked: One set of weights per group, (K, *shape).
-        mean: The parameter that they replace.
-        size: The batch size.
-    """
-    weights = stacked.as_subclass(Grouped)
-    weights.examples = size
-    weights.channels_last = mean.ndim == 4 and mean.stride(1) == 1 and mean[0, 0].numel() > 1
+def _training_weights(
+    model: RandomModel,
+    shape: tuple[int, ...],
+    generator: torch.Generator | None,
+    layers: Collection[RandomLayer] | None = None,
+) -> dict[str, Tensor]:
+    """Draw weights for a training step; layers with deferred updates by their optimizer."""
+    layers = model.layers if layers is None else layers
+    distributions = {layer.label: model.distribution(layer) for layer in layers}
+    drawn: Mapping[str, Mapping[str, Tensor]] = {}
+    plain = generator is not None or not model.training or torch.compiler.is_compiling()
+    if model.deferral is not None and plain:
+        model.settle()
+    elif model.deferral is not None:
+        drawn = model.deferral.draw(distributions, shape)
+    others = {n: d for n, d in distributions.items() if n not in drawn}
+    weights = model.form_weights(others, draw_noise(others, shape, generator))
+    for layer in (layer for layer in layers if layer.label in drawn):
+        own = distributions[layer.label].with_padding(drawn[layer.label])
+        for tensor, sampled in own.items():
+            weights[layer.parameters[tensor]] = sampled
     return weights
 
 
-def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    groups = _group_count(x, weight, bias)
-    rows = x.reshape(groups, -1, x.shape[-1])
-    weight = _plain(weight)
-    weight = weight if weight.ndim == 3 else weight.expand(groups, -1, -1)
-    # Forward and backward take half the time of rows @ weight.mT.
-    outputs = (weight @ rows.mT).mT
-    if bias is not None:
-        bias = _plain(bias)[:, None] if isinstance(bias, Grouped) else bias
-        outputs = outputs + bias.to(outputs.dtype)  # the dtypes differ under autocast
-    return outputs.reshape(*x.shape[:-1], -1)
+def _each_draw(model: RandomModel, size: int, generator: torch.Generator | None) -> EachDraw:
+    """Draw weights for each example of a batch where the layer allows it."""
+    each = model.layers_in_activation_space()
+    distributions = {label: distribution for label, (_, distribution) in each.items()}
+    noise = draw_noise_per_example(distributions, size, generator)
+    others = [layer for layer in model.layers if layer.label not in each]
+    shared = _training_weights(model, (), generator, others) if others else {}
+    return EachDraw(each, noise, shared)
 
 
-def _conv2d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Tensor:
-    count = _group_count(x, weight, bias)
-    if x.ndim != 4 or not isinstance(weight, Grouped):
-        raise CannotGroupError("a convolution without a batch, or with a random bias only")
-    memory_format = torch.channels_last if weight.channels_last else torch.contiguous_format
-    filters = [w.contiguous(memory_format=memory_format) for w in _plain(weight).unbind()]
-    biases = _plain(bias).unbind() if isinstance(bias, Grouped) else [bias] * count
-    # A loop: one convolution with groups of channels takes twice as long, and four times as long
-    # with three channels. (In channels-last format it makes LeNet-5 4 % faster, but narrow ResNets
-    # 10 to 20 % slower.)
-    outputs = [
-        F.conv2d(part, own, own_bias, stride, padding, dilation, groups)
-        for part, own, own_bias in zip(x.chunk(count), filters, biases, strict=True)
-    ]
-    return torch.cat(outputs)
+def batch_size(module: nn.Module, inputs: Inputs) -> int:
+    """Return the batch size B: the first dimension of all tensors among the inputs.
 
-
-RULES: Mapping[Callable[..., Any], Callable[..., Tensor]] = {F.linear: _linear, F.conv2d: _conv2d}
-
-
-def _group_count(x: Tensor, *weights: Tensor | None) -> int:
-    grouped = next(weight for weight in weights if isinstance(weight, Grouped))
-    if isinstance(x, Grouped) or not x.ndim or x.shape[0] != grouped.examples:
-        raise CannotGroupError("an input whose first dimension is not the batch")
-    return len(_plain(grouped))
-
-
-def _plain(weight: Tensor) -> Tensor:
-    return weight.as_subclass(Tensor) if isinstance(weight, Grouped) else weight
-
-
-def call_grouped(
-    caller: Caller,
-    module: nn.Module,
-    weights: Weights,
-    inputs: Inputs,
-    size: int,
-    fallback: Callable[[], Any],
-) -> Any:
-    """Call a module on all groups in one pass where that gives the outputs of the fallback.
-
-    Whether it does is tested in the first call, separately for train and eval mode.
-
-    Args:
-        caller: Calls the module, and remembers the result of the test.
-        module: The module to call.
-        weights: K sets of weights, (K, *shape) each.
-        inputs: The module's arguments: `size` examples in K consecutive groups.
-        size: The batch size.
-        fallback: Returns the correct output for any module, under vmap or in a loop.
+    Raises:
+        ValueError: If the first dimensions differ, or if they are not the batch.
     """
-    mode = module.training
-    if not caller.groupable.get(mode, True) or _inapplicable(module, weights, size):
-        return fallback()
-    if mode not in caller.groupable:
-        with trial(module):
-            expected = fallback()
-            agreed = agree(_call_in_one_pass(caller, module, weights, inputs, size), expected)
-        if agreed is None:
-            return fallback()
-        caller.groupable[mode] = agreed
-    output = None
-    if caller.groupable[mode]:
-        output = _call_in_one_pass(caller, module, weights, inputs, size)
-    if output is None:
-        output = fallback()  # raises the module's own error if the call itself is wrong
-        caller.groupable[mode] = False
-    return output
+    if (obstacle := _obstacle(module)) is not None:
+        raise ValueError(f"draws: {obstacle}; use draws=1.")
+    args, kwargs = inputs
+    values = (*args, *kwargs.values())
+    # Walking over nested inputs takes 1 % of a small network's training step.
+    plain = all(isinstance(value, Tensor) for value in values)
+    tensors = values if plain else tensors_in(inputs)
+    shapes = [tuple(tensor.shape) for tensor in tensors if tensor.ndim]
+    if len({shape[0] for shape in shapes}) != 1:
+        received = ", ".join(map(str, shapes)) or "none"
+        raise ValueError(
+            "draws: expected tensor inputs that all have the batch as their first dimension; "
+            f"received shapes: {received}. Use draws=1 otherwise."
+        )
+    size: int = shapes[0][0]
+    for value in values:
+        if not isinstance(value, Tensor):
+            _check_not_per_example(value, size)
+    return size
 
 
-def _call_in_one_pass(
-    caller: Caller, module: nn.Module, weights: Weights, inputs: Inputs, size: int
-) -> Any:
-    """Return the output for the whole batch, or None if it can't be computed in one pass."""
-    means = {name: module.get_parameter(name) for name in weights}
-    by_group = {n: grouped(stacked, means[n], size) for n, stacked in weights.items()}
+def _check_not_per_example(value: Any, size: int) -> None:
+    """Raise ValueError if a value holds one entry per example outside of tensors.
+
+    Lists of strings, NumPy arrays, pandas columns and others, also within containers. A list or an
+    array of another length is shared by all groups.
+    """
+    if isinstance(value, (Tensor, str, bytes)):
+        return
+    if isinstance(value, Mapping):
+        for entry in value.values():
+            _check_not_per_example(entry, size)
+    elif isinstance(value, (list, tuple)) and (len(value) != size or tensors_in(value)):
+        for entry in value:
+            _check_not_per_example(entry, size)
+    elif _length(value) == size:
+        raise ValueError(
+            f"draws: a {type(value).__name__} with one entry for each of the {size} examples can't "
+            "be cut into groups; pass a tensor, or use draws=1."
+        )
+
+
+def _length(value: Any) -> int | None:
     try:
-        output = caller.call(module, by_group, inputs)
-    except (torch.OutOfMemoryError, WeightUseError):
-        raise
-    except (RuntimeError, TypeError):
+        return len(value)
+    except TypeError:  # a number, None, an array without dimensions
         return None
-    batch_first = all(tensor.ndim and len(tensor) == size for tensor in tensors_in(output))
-    return output if batch_first else None
 
 
-def _inapplicable(module: nn.Module, weights: Weights, size: int) -> bool:
-    """Return whether groups are uneven, batch norm couples them, or the call is transformed."""
-    return (
-        size % len(next(iter(weights.values()))) != 0
-        or torch.compiler.is_compiling()
-        or transforms_active()
-        or has_batch_norm(module)
-    )
+def batch_first(module: nn.Module) -> bool:
+    """Return whether the batch may be assumed to be the first dimension; see `_obstacle`."""
+    return _obstacle(module) is None
+
+
+def _obstacle(module: nn.Module) -> str | None:
+    """Return why the first dimension isn't the batch in one of PyTorch's sequence modules."""
+    name = f"nn.{type(module).__name__}"
+    if isinstance(module, nn.RNNBase):
+        return f"the state that {name} returns doesn't have the batch first"
+    if not type(module).__module__.startswith("torch.nn."):
+        return None  # a user's module may transpose its inputs before such a layer
+    for layer in module.modules():
+        if isinstance(layer, (nn.RNNBase, nn.MultiheadAttention)) and not layer.batch_first:
+            return f"the batch must be the first dimension, but this {name} has batch_first=False"
+    return None

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from tacit._support import checks
 from tacit._support.names import grow
 from tacit._support.trees import concatenate, map_tensors
-from tacit.calling.activation import NotInActivationSpaceError, noisy_weights
 from tacit.calling.arguments import Draws, check_exclusive, check_generator
 from tacit.calling.caller import (
     Caller,
@@ -23,11 +22,13 @@ from tacit.calling.caller import (
     submodule,
 )
 from tacit.calling.deferral import Deferral
-from tacit.calling.each import ActivationSpace
+from tacit.calling.draws import call_draws
 from tacit.calling.factor_scaling import FactorScaling
+from tacit.calling.noisy_weight import NotInActivationSpaceError
+from tacit.calling.operations import noisy_weights
 from tacit.calling.summary import call_notes, summary
-from tacit.calling.training_calls import call_draws
 from tacit.calling.usage import tied_names
+from tacit.calling.verification import ActivationSpace
 from tacit.likelihood import Likelihood
 from tacit.scaling import Parametrization, group_parameters
 from tacit.weights.distribution import Distribution, draw_noise
@@ -420,5 +421,5 @@ def _noisy_means(
     return {
         layer.parameters[name]: distribution.mean[name]
         for layer, distribution in layers.values()
-        for name in distribution.factors
+        for name in layer.covariance.noisy_tensors(layer.shapes)
     }

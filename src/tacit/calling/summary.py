@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from torch import nn
 
 from tacit.calling.caller import Caller
-from tacit.calling.each import ActivationSpace
+from tacit.calling.verification import ActivationSpace
 from tacit.likelihood import Likelihood
 from tacit.weights.layers import RandomLayer
 

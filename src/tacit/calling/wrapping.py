@@ -9,11 +9,10 @@ import torch
 from torch import nn
 
 from tacit.calling.arguments import Draws, check_generator, number_of_draws
+from tacit.calling.draws import check_each
 from tacit.calling.model import Variational
-from tacit.calling.training_calls import check_each
 from tacit.likelihood import DiscreteLikelihood, Likelihood
 from tacit.scaling.parametrization import MaximalUpdate, Parametrization, Standard
-from tacit.weights.covariance import Kronecker
 from tacit.weights.layers import RandomLayer
 from tacit.weights.noise import Gaussian, Noise
 from tacit.weights.recipes import REGRESSION_SCALE, relative_noise
@@ -131,7 +130,7 @@ def _check_spectrum(model: Variational) -> None:
     scaled = model.parametrization.parameters_of(model.module)
     for layer in model.layers:
         roles = {scaled[name].role for name in layer.parameters.values() if name in scaled}
-        if not isinstance(layer.covariance, Kronecker) or "hidden" not in roles:
+        if "hidden" not in roles:
             continue
         growth = layer.covariance.spectral_growth(layer.shapes)
         if growth > SPECTRAL_GROWTH:

@@ -33,6 +33,7 @@ from tacit.weights.covariance import (
     LowRank,
     LowRankPlusDiagonal,
     PositiveDiagonal,
+    RankOneSum,
     Relative,
 )
 from tacit.weights.noise import Gaussian as GaussianNoise
@@ -40,7 +41,7 @@ from tacit.weights.noise import Laplace, StudentT
 
 COVARIANCES = (
     *(LowRank, FullRank, Diagonal, PositiveDiagonal, Kronecker, LowRankPlusDiagonal),
-    Relative,
+    *(RankOneSum, Relative),
 )
 NOISES = (GaussianNoise, Laplace, StudentT)
 LIKELIHOODS = (Categorical, Bernoulli, Gaussian, HeteroscedasticGaussian)

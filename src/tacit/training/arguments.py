@@ -17,7 +17,7 @@ from tacit._support import checks
 from tacit.calling import Variational
 from tacit.calling.arguments import Draws, check_exclusive, number_of_draws
 from tacit.calling.caller import has_batch_norm
-from tacit.calling.training_calls import batch_first
+from tacit.calling.draws import batch_first
 from tacit.data.batches import Batches
 from tacit.likelihood import DiscreteLikelihood, Likelihood
 from tacit.scaling.parametrization import Parametrization

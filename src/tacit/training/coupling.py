@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tacit._support.trees import map_tensors
 from tacit.calling import Variational
 from tacit.calling.caller import Inputs
-from tacit.calling.training_calls import batch_size
+from tacit.calling.draws import batch_size
 from tacit.data.batches import Batch
 from tacit.inference.functions import tensor_of
 from tacit.training.checkpoints import preserved_random_state

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -17,14 +16,7 @@ from tacit._support import checks
 
 
 class Noise(ABC):
-    """A distribution of independent components with mean 0 and variance 1.
-
-    Attributes:
-        symmetric: Whether -z has the distribution of z. An asymmetric subclass of a symmetric
-            family must set it to False.
-    """
-
-    symmetric: ClassVar[bool] = False
+    """A distribution of independent components with mean 0 and variance 1."""
 
     @abstractmethod
     def sample(
@@ -49,8 +41,6 @@ class Gaussian(Noise):
         torch.float64
     """
 
-    symmetric = True
-
     def sample(
         self, shape: tuple[int, ...], *, like: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
@@ -63,8 +53,6 @@ class Laplace(Noise):
 
     The difference of two standard exponentials is Laplace with variance 2.
     """
-
-    symmetric = True
 
     def sample(
         self, shape: tuple[int, ...], *, like: Tensor, generator: torch.Generator | None = None
@@ -87,7 +75,6 @@ class StudentT(Noise):
     """
 
     df: float
-    symmetric = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "df", checks.positive_number("StudentT(df)", self.df, above=2.0))

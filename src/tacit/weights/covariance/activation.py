@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from torch import Tensor
 
@@ -18,3 +19,24 @@ class Scaled:
 
     factor: Tensor
     axis: int
+
+
+@dataclass(frozen=True)
+class Added:
+    """The weight gets a term of low rank, B Z A^T: two thin products between which Z acts.
+
+    Args:
+        inputs: A in the shape of the weight, rank first: (R_in, *shape[1:]).
+        outputs: B, one row per component: (R_out, shape[0]).
+        noise: The diagonal of Z, (*sample, R), or Z itself, (*sample, R_out, R_in).
+        diagonal: Whether Z is diagonal.
+    """
+
+    inputs: Tensor
+    outputs: Tensor
+    noise: Tensor
+    diagonal: bool
+
+
+ActivationNoise: TypeAlias = Scaled | Added
+"""Noise of one tensor of a layer."""

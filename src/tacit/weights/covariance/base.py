@@ -11,7 +11,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from tacit.weights.covariance.activation import Scaled
+from tacit.weights.covariance.activation import ActivationNoise
 
 Shapes: TypeAlias = Mapping[str, torch.Size]
 """The tensors of one layer: name -> shape, for instance weight and bias."""
@@ -117,6 +117,10 @@ class Covariance(ABC):
             ValueError: If the structure does not fit the layer.
         """
 
+    def noisy_tensors(self, shapes: Shapes) -> list[str]:
+        """Return the names of the layer's tensors that have noise."""
+        return list(shapes)
+
     @abstractmethod
     def noise_size(self, shapes: Shapes) -> int:
         """Return K, the number of columns of S."""
@@ -132,7 +136,7 @@ class Covariance(ABC):
 
     def in_activation_space(
         self, factors: Mapping[str, Tensor], z: Tensor, shapes: Shapes
-    ) -> Mapping[str, Scaled]:
+    ) -> Mapping[str, ActivationNoise]:
         """Return the noise of each tensor in a form that acts on activations.
 
         For structures with `acts_on_activations`.
@@ -170,6 +174,13 @@ class Covariance(ABC):
         """
         deviation = self.apply(self.resolve(mean, factors), z, shapes)
         return {name: tensor + deviation[name] for name, tensor in mean.items()}
+
+    def spectral_growth(self, shapes: Shapes) -> float:
+        """Return the noise's largest singular value relative to that of independent noise.
+
+        At the initial scale. `variational` refuses noise of few, large singular values under muP.
+        """
+        return 1.0
 
     @abstractmethod
     def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:

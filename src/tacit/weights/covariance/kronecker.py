@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from tacit._support import checks
+from tacit.weights.covariance.activation import Added
 from tacit.weights.covariance.base import Covariance, Factor, Shapes, singular_error
 from tacit.weights.covariance.dense import rotated, rows, solve
 from tacit.weights.covariance.low_rank import contract
+from tacit.weights.covariance.two_sided import matrix_size, output_name
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Kronecker(Covariance):
     input_rank: int
     output_rank: int
     scale: float = 1.0
+    acts_on_activations = True
 
     def __post_init__(self) -> None:
         object.__setattr__(
@@ -67,15 +70,7 @@ class Kronecker(Covariance):
         object.__setattr__(self, "scale", checks.positive_number("Kronecker(scale)", self.scale))
 
     def factors(self, shapes: Shapes) -> dict[str, Factor]:
-        first_dimensions = {shape[0] if shape else 1 for shape in shapes.values()}
-        if len(first_dimensions) > 1:
-            listed = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
-            raise ValueError(
-                f"Kronecker: expected tensors with the same first dimension, received {listed}. "
-                "Use LowRank, or name only one tensor of the layer."
-            )
-        out = first_dimensions.pop()
-        columns = sum(shape.numel() for shape in shapes.values()) // out
+        out, columns = matrix_size("Kronecker", shapes)
         if self.input_rank > columns or self.output_rank > out:
             raise ValueError(
                 f"Kronecker: the ranks can be at most {columns} for the input and {out} for the "
@@ -85,7 +80,7 @@ class Kronecker(Covariance):
             f"{name}_input": Factor((self.input_rank, *shape[1:]), name, self.input_rank)
             for name, shape in shapes.items()
         }
-        sides[_output(shapes)] = Factor((self.output_rank, out), None, self.output_rank)
+        sides[output_name(shapes)] = Factor((self.output_rank, out), None, self.output_rank)
         return sides
 
     def noise_size(self, shapes: Shapes) -> int:
@@ -93,10 +88,19 @@ class Kronecker(Covariance):
 
     def apply(self, factors: Mapping[str, Tensor], z: Tensor, shapes: Shapes) -> dict[str, Tensor]:
         Z = z.unflatten(-1, (self.output_rank, self.input_rank))
-        BZ = factors[_output(shapes)].T @ Z  # (*sample, out, R_in)
+        BZ = factors[output_name(shapes)].T @ Z  # (*sample, out, R_in)
         return {
             name: contract(BZ, factors[f"{name}_input"]).reshape((*z.shape[:-1], *shape))
             for name, shape in shapes.items()
+        }
+
+    def in_activation_space(
+        self, factors: Mapping[str, Tensor], z: Tensor, shapes: Shapes
+    ) -> dict[str, Added]:
+        Z = z.unflatten(-1, (self.output_rank, self.input_rank))
+        outputs = factors[output_name(shapes)]
+        return {
+            name: Added(factors[f"{name}_input"], outputs, Z, diagonal=False) for name in shapes
         }
 
     def spectral_growth(self, shapes: Shapes) -> float:
@@ -112,16 +116,14 @@ class Kronecker(Covariance):
         norm of W is (the spectral condition of Yang, Simon and Bernstein, 2023). The learning rates
         of A and B do not enter, so they can't restore it.
         """
-        first = next(iter(shapes.values()))
-        out = first[0] if first else 1
-        columns = sum(shape.numel() for shape in shapes.values()) // out
+        out, columns = matrix_size("Kronecker", shapes)
         R_in, R_out = self.input_rank, self.output_rank
         A, B, Z = (columns / R_in) ** 0.5, (out / R_out) ** 0.5, R_in**0.5 + R_out**0.5
         return float(self.scale * A * B * Z / (out**0.5 + columns**0.5))
 
     def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
         trace_A = torch.stack([factors[f"{name}_input"].square().sum() for name in shapes]).sum()
-        return trace_A * factors[_output(shapes)].square().sum()
+        return trace_A * factors[output_name(shapes)].square().sum()
 
     def squared_distance(
         self, factors: Mapping[str, Tensor], others: Mapping[str, Tensor], shapes: Shapes
@@ -161,7 +163,7 @@ class Kronecker(Covariance):
             sides = sides + features @ factors["weight_input"].T
         if "bias" in shapes:
             sides = sides + factors["bias_input"]
-        output = factors[_output(shapes)].square().sum(0)
+        output = factors[output_name(shapes)].square().sum(0)
         return (sides.square().sum(-1, keepdim=True) * output).expand(len(features), -1)
 
     def learning_rates(
@@ -187,18 +189,14 @@ class Kronecker(Covariance):
         R_in, R_out = self.input_rank, self.output_rank
         if family == "adam":
             sides = {f"{name}_input": rates[name] * R_in**-0.5 for name in shapes}
-            return {**sides, _output(shapes): rates[first] * R_out**-0.5 / scales[first]}
-        out = shapes[first][0] if shapes[first] else 1
+            return {**sides, output_name(shapes): rates[first] * R_out**-0.5 / scales[first]}
+        out, _ = matrix_size("Kronecker", shapes)
         trace = sum(scales[name] ** 2 * shapes[name].numel() / out for name in shapes)
         sides = {f"{name}_input": rates[name] * R_out / (R_in * out) for name in shapes}
-        return {**sides, _output(shapes): rates[first] * R_in / (R_out * trace)}
+        return {**sides, output_name(shapes): rates[first] * R_in / (R_out * trace)}
 
 
 def _sides(factors: Mapping[str, Tensor], shapes: Shapes) -> tuple[Tensor, Tensor]:
     """Return A of shape (n, R_in) and B of shape (out, R_out)."""
     inputs = {name: factors[f"{name}_input"] for name in shapes}
-    return rows(inputs, shapes).T, factors[_output(shapes)].T
-
-
-def _output(shapes: Shapes) -> str:
-    return f"{next(iter(shapes))}_output"
+    return rows(inputs, shapes).T, factors[output_name(shapes)].T

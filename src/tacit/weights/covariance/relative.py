@@ -84,6 +84,9 @@ class Relative(Covariance):
             if len(shape) > 1
         }
 
+    def noisy_tensors(self, shapes: Shapes) -> list[str]:
+        return [name for name, shape in shapes.items() if len(shape) > 1]
+
     def noise_size(self, shapes: Shapes) -> int:
         return sum(self._units(shape) for shape in shapes.values() if len(shape) > 1)
 

@@ -10,9 +10,11 @@ from torch.utils.checkpoint import checkpoint
 
 import tacit
 from nets import Structured, Tied, TwoInputs, generator, mlp
-from tacit import Relative
-from tacit.calling import activation
-from tacit.calling.each import EachDraw
+from tacit import Kronecker, RankOneSum, Relative
+from tacit.calling import noisy_weight
+from tacit.calling.operations import EachDraw
+
+HALF = Relative(0.5)
 
 
 def each_and_expected(model, monkeypatch, *args, **kwargs):
@@ -33,9 +35,9 @@ def each_and_expected(model, monkeypatch, *args, **kwargs):
     return output, torch.cat(rows)
 
 
-def check_equals_weight_space(net, x, monkeypatch, layers=None):
+def check_equals_weight_space(net, x, monkeypatch, layers=None, covariance=HALF):
     layers = layers or (["*"] if list(net.children()) else [""])
-    model = tacit.variational(net.double(), dict.fromkeys(layers, Relative(0.5)))
+    model = tacit.variational(net.double(), dict.fromkeys(layers, covariance))
     output, expected = each_and_expected(model, monkeypatch, x)
     assert model.activation_space.verified == {True: True}, model.call_notes
     assert_close(output, expected)
@@ -126,10 +128,17 @@ NETS = {
 }
 
 
+COVARIANCES = [HALF, RankOneSum(3), Kronecker(2, 1)]
+
+
+@pytest.mark.parametrize("covariance", COVARIANCES, ids=lambda c: type(c).__name__)
 @pytest.mark.parametrize("name", NETS)
-def test_outputs_and_gradients_equal_those_of_weight_space(name, monkeypatch):
+def test_outputs_and_gradients_equal_those_of_weight_space(name, covariance, monkeypatch):
     make, shape = NETS[name]
-    model = check_equals_weight_space(make(), randn(*shape), monkeypatch)
+    # Inputs are the first dimension of these weights, so the bias has no dimension in common.
+    own = name.startswith(("transposed", "Conv1D")) and not isinstance(covariance, Relative)
+    layers = ["weight"] if own else None
+    model = check_equals_weight_space(make(), randn(*shape), monkeypatch, layers, covariance)
     assert model.activation_space.refused == {}
 
 
@@ -259,7 +268,7 @@ def test_large_inputs_of_convolutions_are_computed_again_in_the_backward_pass(
     x, found = torch.randn(4, 2, 8, 8, dtype=torch.float64), []
     model(x)  # the first call verifies
     for large in (0, 10**9):
-        monkeypatch.setattr(activation, "LARGE", large)
+        monkeypatch.setattr(noisy_weight, "LARGE", large)
         torch.manual_seed(0)
         loss = model(x).square().mean()
         gradients = torch.autograd.grad(loss, list(model.parameters()), create_graph=create_graph)
@@ -283,7 +292,7 @@ class ChangesItsInput(nn.Module):
 
 
 def test_an_input_that_is_computed_again_must_not_be_changed_in_place(monkeypatch):
-    monkeypatch.setattr(activation, "LARGE", 0)
+    monkeypatch.setattr(noisy_weight, "LARGE", 0)
     model = tacit.variational(ChangesItsInput(), {"second": tacit.Relative(0.5)})
     loss = model(torch.randn(4, 2, 8, 8)).square().mean()
     with pytest.raises(RuntimeError, match="was changed in place"):
@@ -291,7 +300,7 @@ def test_an_input_that_is_computed_again_must_not_be_changed_in_place(monkeypatc
 
 
 def test_checkpointing_inside_the_module_still_frees_activations(monkeypatch):
-    monkeypatch.setattr(activation, "LARGE", 0)
+    monkeypatch.setattr(noisy_weight, "LARGE", 0)
     inner, kept = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Conv2d(3, 2, 3)), []
 
     class Checkpointed(nn.Module):
