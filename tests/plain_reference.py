@@ -73,10 +73,13 @@ def deviations(covariance, factors, z, shapes, mean=None):
         scales = {n: factors[f"{n}_diagonal"] for n in names}
         own = deviations(tacit.Diagonal(), scales, z[-count:], shapes)
         return {n: low[n] + own[n] for n in names}
-    R_in, R_out = covariance.input_rank, covariance.output_rank
+    if isinstance(covariance, tacit.RankOneSum):
+        R_in, Z = covariance.rank, z.diag()
+    else:
+        R_in, Z = covariance.input_rank, z.view(covariance.output_rank, covariance.input_rank)
     (output,) = (factor for name, factor in factors.items() if name.endswith("_output"))
     A = torch.cat([factors[f"{n}_input"].reshape(R_in, -1) for n in names], 1).T  # (columns, R_in)
-    W = output.T @ z.view(R_out, R_in) @ A.T
+    W = output.T @ Z @ A.T
     columns = [size // len(W) for size in sizes]
     return {n: w.reshape(shapes[n]) for n, w in zip(names, W.split(columns, 1), strict=True)}
 
@@ -85,7 +88,7 @@ def noise_size(covariance, shapes):
     if isinstance(covariance, tacit.Relative):
         return sum(shape[1] for shape in shapes.values() if len(shape) > 1)
     count = sum(math.prod(shape) for shape in shapes.values())
-    if isinstance(covariance, tacit.LowRank):
+    if isinstance(covariance, tacit.LowRank | tacit.RankOneSum):
         return covariance.rank
     if isinstance(covariance, tacit.Kronecker):
         return covariance.input_rank * covariance.output_rank

@@ -259,6 +259,7 @@ def _covariance(rng):
         tacit.LowRank(rank, scale), tacit.FullRank(scale), tacit.Diagonal(scale),
         tacit.Kronecker(rng.randint(1, 3), rng.randint(1, 2), scale),
         tacit.LowRankPlusDiagonal(rank, scale), PositiveDiagonal(scale),
+        tacit.RankOneSum(rank, scale),
     ])  # fmt: skip
 
 
@@ -273,7 +274,8 @@ def _wrap(rng):
     if rng.random() < 0.3:
         found["parametrization"] = rng.choice([tacit.MaximalUpdate(), tacit.NeuralTangent()])
     relative = where == "every" and "rank" not in found
-    if rng.random() < 0.5 or relative:  # the reference has no draws for each example
+    each = relative or any(c.acts_on_activations for c in found["covariances"])
+    if rng.random() < 0.5 or each:  # the reference has no draws for each example
         found["draws"] = rng.choice([1, 2, 3, 5])
     return found
 

@@ -9,9 +9,12 @@ from torch.testing import assert_close
 
 import tacit
 from nets import mlp
-from tacit import Diagonal, FullRank, Kronecker, LowRank, LowRankPlusDiagonal
+from tacit import Diagonal, FullRank, Kronecker, LowRank, LowRankPlusDiagonal, RankOneSum
 
-STRUCTURES = [LowRank(3), FullRank(), Diagonal(), Kronecker(3, 2), LowRankPlusDiagonal(2)]
+STRUCTURES = [
+    *(LowRank(3), FullRank(), Diagonal(), Kronecker(3, 2), LowRankPlusDiagonal(2)),
+    RankOneSum(3),
+]
 
 
 def dense_factor(covariance, factors):
@@ -32,6 +35,10 @@ def dense_factor(covariance, factors):
             of_weight = torch.einsum("ir,sj->ijrs", B, weight).flatten(2).flatten(0, 1)
             of_bias = torch.einsum("ir,s->irs", B, bias).flatten(1)
             return torch.cat([of_weight, of_bias])
+        case RankOneSum():
+            B = factors["weight_output"].T
+            of_weight = torch.einsum("ir,rj->ijr", B, factors["weight_input"]).flatten(0, 1)
+            return torch.cat([of_weight, B * factors["bias_input"]])
 
 
 def gradients(loss, model):
@@ -45,7 +52,7 @@ def test_one_draw_equals_autograd_through_a_dense_weight(covariance):
     model = tacit.variational(mlp(4, 5, 3).double(), {"0": covariance, "3": covariance})
     x, y = torch.randn(7, 4, dtype=torch.float64), torch.randint(3, (7,))
     seed = torch.Generator().manual_seed(5)
-    ours = gradients(F.cross_entropy(model(x, generator=seed), y), model)
+    ours = gradients(F.cross_entropy(model(x, draws=1, generator=seed), y), model)
 
     seed = torch.Generator().manual_seed(5)
     layers = []

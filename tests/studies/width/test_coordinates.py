@@ -8,7 +8,15 @@ import torch
 from torch import nn
 
 import tacit
-from tacit import Diagonal, FullRank, Kronecker, LowRank, LowRankPlusDiagonal, Relative
+from tacit import (
+    Diagonal,
+    FullRank,
+    Kronecker,
+    LowRank,
+    LowRankPlusDiagonal,
+    RankOneSum,
+    Relative,
+)
 from tacit.studies.width.coordinates import Change, CoordinateCheck
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -43,6 +51,11 @@ STRUCTURES = {
         "0": Kronecker(3, width // 16),
         "2": Kronecker(width // 16, width // 16, scale=0.5),
         "4": Kronecker(width // 16, 1),
+    },
+    "rank-one sum": lambda width: {
+        "0": RankOneSum(width // 16),
+        "2": RankOneSum(width // 16, scale=0.5),
+        "4": RankOneSum(width // 16),
     },
     "relative": lambda width: {"2": Relative(0.5, speed=1.0), "4": Relative(0.5, speed=1.0)},
     "full rank": lambda width: {"4": FullRank()},  # 4 TB in the hidden layer

@@ -141,11 +141,12 @@ class RankOneSum(Covariance):
         """Return a learning-rate factor for each side.
 
         With the gradient G of W, an SGD step with rate a on A changes W by a B diag(z^2) B^T G, and
-        one with rate b on B by b G A diag(z^2) A^T. At the start the b_r have squared length out,
-        the a_r tr(A A^T)/R, and E[z^2] = 1, so in the directions of the noise W changes as much as
-        in a step with the mean's rate r if
+        one with rate b on B by b G A diag(z^2) A^T, with E[z^2] = 1. Entries of variance 1 give
+        B B^T eigenvalues of about out if the rank is small, of about R if it is large. Those of
+        A A^T are about tr(A A^T)/R or tr(A A^T)/n. In the directions of the noise W changes at most
+        as much as in a step with the mean's rate r if
 
-            a = r / out    and    b = r R / tr(A A^T).
+            a = r / (out + R)    and    b = r / (tr(A A^T) (1/R + 1/n)).
 
         Adam moves every entry by its rate; each side changes by the same fraction of its size as
         the mean if
@@ -157,7 +158,8 @@ class RankOneSum(Covariance):
         if family == "adam":
             sides = {f"{name}_input": rates[name] * self.rank**-0.5 for name in shapes}
             return {**sides, output_name(shapes): rates[first] / scales[first]}
-        out, _ = matrix_size("RankOneSum", shapes)
+        out, columns = matrix_size("RankOneSum", shapes)
         trace = sum(scales[name] ** 2 * shapes[name].numel() / out for name in shapes)
-        sides = {f"{name}_input": rates[name] / out for name in shapes}
-        return {**sides, output_name(shapes): rates[first] * self.rank / trace}
+        largest = trace * (1 / self.rank + 1 / columns)
+        sides = {f"{name}_input": rates[name] / (out + self.rank) for name in shapes}
+        return {**sides, output_name(shapes): rates[first] / largest}
