@@ -33,6 +33,18 @@ def test_the_default_is_relative_noise_in_all_layers_but_the_first():
     assert chosen(deep, tacit.relative_noise) == chosen(deep, None)
 
 
+def test_the_default_leaves_out_queries_keys_and_values_of_attention():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    module = nn.Sequential(nn.Embedding(50, 8), layer, nn.Linear(8, 4))
+    expected = ["1.self_attn.out_proj", "1.linear1", "1.linear2", "2"]
+    assert list(chosen(module, None)) == expected
+    named = nn.ModuleDict(
+        {"query": nn.Linear(4, 4), "key": nn.Linear(4, 4), "output": nn.Linear(4, 4)}
+    )
+    assert list(chosen(nn.Sequential(nn.Linear(4, 4), named), None)) == ["1.output"]
+    assert list(chosen(nn.MultiheadAttention(8, 2), None)) == ["out_proj"]
+
+
 def test_a_continuous_likelihood_has_less_noise_by_default():
     def scales(likelihood):
         model = tacit.variational(mlp(8, 8, 1), likelihood=likelihood)

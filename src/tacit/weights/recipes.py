@@ -23,6 +23,13 @@ Recipe: TypeAlias = Callable[[nn.Module], Chosen]
 RANK = 10  # for layers chosen by name, and for the first layer in the paper's recipe
 LAST_RANK = 20  # for the last layer in the paper's recipe
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
+ATTENTION = {
+    *("query", "key", "value", "q_proj", "k_proj", "v_proj", "q_lin", "k_lin", "v_lin"),
+    *("q", "k", "v", "to_q", "to_k", "to_v", "qkv", "to_qkv", "qkv_proj", "Wqkv", "wqkv"),
+    *("query_key_value", "c_attn", "in_proj"),
+}
+"""Names of layers that compute the queries, keys and values of attention."""
+
 LARGEST_RELATIVE = 0.5  # for `relative_noise`
 REGRESSION_SCALE = 0.1  # of `relative_noise` by default if the likelihood is continuous
 EVERY_RANK, EVERY_SCALE = 3, 0.25  # for `every_layer`, measured in benchmarks/choices.py
@@ -60,7 +67,10 @@ def relative_noise(module: nn.Module, scale: float | None = None, speed: float =
 
     In train mode every example has its own draw, and no weights are formed. The first layer has no
     noise, unless an embedding precedes it: its inputs are the data, and a plain network computes no
-    gradient for them. A module without weight matrices gets `every_layer`.
+    gradient for them. The queries, keys and values of attention have none either, as with dropout
+    in transformers: noise in them blurs where attention looks, and a small transformer has six
+    times the NLL. They are recognised by type, `nn.MultiheadAttention`, or by their usual names. A
+    module without weight matrices gets `every_layer`.
 
     The noise stays nearly as large as it starts, like that of dropout. A classifier tolerates much
     of it. Regression with little noise in the targets does not: with a continuous likelihood
@@ -92,9 +102,16 @@ def relative_noise(module: nn.Module, scale: float | None = None, speed: float =
         return every_layer(module)
     embedded = any(isinstance(layer, EMBEDDINGS) for layer in module.modules())
     names = matrices if embedded else matrices[1:] or matrices
+    names = [name for name in names if not _attends(module, name)] or names
     if scale is None:
         scale = min(LARGEST_RELATIVE, len(names) ** -0.5)
     return {name: Relative(scale, speed) for name in names}
+
+
+def _attends(module: nn.Module, name: str) -> bool:
+    """Return whether a layer computes queries, keys or values of attention."""
+    attention = isinstance(module.get_submodule(name), nn.MultiheadAttention)
+    return attention or name.rpartition(".")[2] in ATTENTION
 
 
 def first_and_last(module: nn.Module) -> Chosen:
