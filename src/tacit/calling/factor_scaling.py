@@ -5,13 +5,21 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 from torch import nn
 
+from tacit._support import checks
 from tacit._support.names import join
 from tacit.likelihood import Likelihood
-from tacit.scaling import GroupEntry, Parametrization, Parametrized, ScalingRow, optimizer_family
+from tacit.scaling import (
+    GroupEntry,
+    Parametrization,
+    Parametrized,
+    ScalingRow,
+    group_parameters,
+    optimizer_family,
+)
 from tacit.scaling.description import scaling_rows
 from tacit.weights.distribution import Distribution
 from tacit.weights.layers import RandomLayer
@@ -45,6 +53,35 @@ class FactorScaling(nn.Module, Parametrized):
             label: {name: stds[id(mean)] for name, mean in distribution.mean.items()}
             for label, distribution in self.distributions.items()
         }
+
+    def param_groups(
+        self,
+        lr: float,
+        optimizer: str = "sgd",
+        *,
+        weight_decay: float = 0.0,
+        factor_speed: float | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return parameter groups for an optimizer: every parameter once, with its learning rate.
+
+        The parametrization multiplies the learning rate of a mean by a factor; the covariance
+        derives the learning rates of its factors from that of the mean. For a low-rank factor it
+        divides by the rank under SGD, and by its square root under Adam.
+
+        Args:
+            lr: Base learning rate, before scaling by the parametrization.
+            optimizer: The name of the optimizer: "sgd", "adam", "adamw" and others.
+            weight_decay: Weight decay of the means. Factors have none: it would shrink the prior.
+            factor_speed: How fast the prior is forgotten: the learning rate of the factors relative
+                to the scaling above. The `speed` of each covariance if left out: 1 as in the paper,
+                and 0.001 for `tacit.Relative`. 0 keeps the prior's factors.
+
+        Raises:
+            ValueError: If the optimizer's scaling is unknown, or a parameter is in no group.
+        """
+        if factor_speed is not None:
+            factor_speed = checks.nonnegative_number("factor_speed", factor_speed)
+        return group_parameters(self.entries(optimizer, factor_speed), self, lr, weight_decay)
 
     def entries(self, optimizer: str, factor_speed: float | None = None) -> Iterator[GroupEntry]:
         """Yield every parameter with its learning-rate factor: means, factors, likelihood."""

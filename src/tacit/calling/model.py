@@ -30,7 +30,7 @@ from tacit.calling.summary import call_notes, summary
 from tacit.calling.usage import tied_names
 from tacit.calling.verification import ActivationSpace
 from tacit.likelihood import Likelihood
-from tacit.scaling import Parametrization, group_parameters
+from tacit.scaling import Parametrization
 from tacit.weights.distribution import Distribution, draw_noise
 from tacit.weights.layers import RandomLayer
 from tacit.weights.noise import Noise
@@ -184,35 +184,6 @@ class Variational(FactorScaling):
         if generator is not None:
             check_generator(generator)
         return self._draw(checks.sample_shape("sample", shape), generator)
-
-    def param_groups(
-        self,
-        lr: float,
-        optimizer: str = "sgd",
-        *,
-        weight_decay: float = 0.0,
-        factor_speed: float | None = None,
-    ) -> list[dict[str, Any]]:
-        """Return parameter groups for an optimizer: every parameter once, with its learning rate.
-
-        The parametrization multiplies the learning rate of a mean by a factor; the covariance
-        derives the learning rates of its factors from that of the mean. For a low-rank factor it
-        divides by the rank under SGD, and by its square root under Adam.
-
-        Args:
-            lr: Base learning rate, before scaling by the parametrization.
-            optimizer: The name of the optimizer: "sgd", "adam", "adamw" and others.
-            weight_decay: Weight decay of the means. Factors have none: it would shrink the prior.
-            factor_speed: How fast the prior is forgotten: the learning rate of the factors relative
-                to the scaling above. The `speed` of each covariance if left out: 1 as in the paper,
-                and 0.001 for `tacit.Relative`. 0 keeps the prior's factors.
-
-        Raises:
-            ValueError: If the optimizer's scaling is unknown, or a parameter is in no group.
-        """
-        if factor_speed is not None:
-            factor_speed = checks.nonnegative_number("factor_speed", factor_speed)
-        return group_parameters(self.entries(optimizer, factor_speed), self, lr, weight_decay)
 
     def prior(self) -> Prior:
         """Return a frozen copy of the current distribution, for `tacit.ELBO` and `tacit.GVI`.
