@@ -23,12 +23,12 @@ DTYPES = {
     torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8",
     torch.uint8: "U8", torch.bool: "BOOL",
 }  # fmt: skip
-"""Dtypes that are written, with their names in the format."""
+"""Supported dtypes, with their names in the safetensors format."""
 
 UNREADABLE = (
     SafetensorError, OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError,
 )  # fmt: skip
-"""What safetensors and torch raise for damaged files."""
+"""Exceptions that safetensors and torch raise for damaged files."""
 
 Check: TypeAlias = Callable[[Path, dict[str, Any], dict[str, Tensor]], None]
 CHECKS: dict[str, Check] = {}
