@@ -14,7 +14,7 @@ from tacit.metrics.calibration import calibration_error
 from tacit.metrics.rejection import aurc
 
 UNCERTAINTIES = "entropy", "mutual_information"
-"""Uncertainties of single predictions, for ranking inputs; their means are no metrics."""
+"""Uncertainties of single predictions, for ranking inputs; their means are not metrics."""
 
 
 def data_frame(columns: Mapping[str, Any]) -> Any:
