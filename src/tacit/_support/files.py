@@ -63,8 +63,8 @@ def save_file(
 ) -> None:
     """Write the safetensors format: length of the header, header, tensors one after the other.
 
-    `safetensors.torch.save_file` takes a path, creates a temporary file of its own beside it, which
-    a killed process leaves there, and needs a copy of all tensors. Here one is copied at a time.
+    `safetensors.torch.save_file` takes a path, creates its own temporary file beside it, which a
+    killed process leaves behind, and copies all tensors. Here one is copied at a time.
 
     Args:
         file: An empty file.

@@ -54,7 +54,7 @@ def checked_use(
     Args:
         module: The module that is called.
         weights: The weights that `call` gives to it.
-        aliases: The ties that `call` knows, from `tied_names`.
+        aliases: The ties that `call` handles, from `tied_names`.
         call: Calls the module.
 
     Raises:

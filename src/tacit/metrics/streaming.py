@@ -57,7 +57,7 @@ class Streaming:
     """Per-example scores and sums over examples, accumulated batch by batch.
 
     A few scores are kept for each example, not its predictions: 150,000 images take some megabytes.
-    Every metric is exact, whatever the batches.
+    Every metric is exact, for any batch sizes.
 
     Examples:
         >>> import torch

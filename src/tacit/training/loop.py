@@ -120,8 +120,8 @@ def fit(
             their first dimension. "each" for one draw per example; see `Variational.forward`. The
             default is that of the model, "each" for `tacit.variational(net)`. If that is 1, it is
             8; but 1 with `samples`, or with batch norm, which would normalise each part
-            separately. The default of 8 is tried on the first batch: if outputs for a part of it
-            alone are different, a warning says so, and 1 is used.
+            separately. The default of 8 is tested on the first batch: if a part of it alone gives
+            other outputs, a warning says so, and 1 is used.
         factor_speed: How fast the prior is forgotten; see `Variational.param_groups`.
         objective: `tacit.ExpectedLoss()` by default, or `tacit.ELBO`, `tacit.GVI`.
         likelihood: Defaults to the model's own; it is attached to a variational model without one.
