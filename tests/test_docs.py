@@ -67,5 +67,5 @@ def test_the_readme_shows_the_measured_costs():
 
 
 def test_the_readme_lists_the_rooms_in_the_order_of_their_imports():
-    tree = (ROOT / "README.md").read_text().split("## The folders")[1].split("tests/  ")[0]
+    tree = (ROOT / "README.md").read_text().split("## Repository layout")[1].split("tests/  ")[0]
     assert re.findall(r"^  (\w+)/", tree, flags=re.MULTILINE) == ROOMS

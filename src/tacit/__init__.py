@@ -94,7 +94,7 @@ __all__ = [
     "variational",
 ]
 
-# Imported on first use, since they take most of the time that an import takes.
+# Imported on first use: they account for most of the import time.
 _ROOMS = (
     *("cli", "data", "inference", "methods", "metrics", "models"),
     *("studies", "testing", "theory", "training"),

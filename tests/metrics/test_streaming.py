@@ -89,7 +89,7 @@ def test_foreign_inputs():
     assert found["ood_auroc"] > 0.95
     assert found["ood_fpr95"] < 0.2
     assert "ood_auroc_mutual_information" not in found  # a single function
-    with pytest.raises(ValueError, match="foreign: predicted numbers have no entropy"):
+    with pytest.raises(ValueError, match="foreign: a regression has no predictive entropy"):
         tacit.evaluate(net, (x, x), foreign=x, likelihood=tacit.Gaussian())
 
 

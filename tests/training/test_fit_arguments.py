@@ -73,19 +73,23 @@ from training.fit_problem import X, Y, fit, make_model, weights
         ({"parametrization": "mup"}, TypeError, "parametrization: expected tacit.Standard"),
         ({"parametrization": tacit.Standard()}, ValueError, "a variational model has its own"),
         ({"train": None}, TypeError, "train: expected a pair of tensors .* received NoneType"),
-        ({"train": (X, None)}, TypeError, "train: expected a tensor of targets beside the inputs"),
+        (
+            {"train": (X, None)},
+            TypeError,
+            "train: expected a tensor of targets alongside the inputs",
+        ),
         ({"train": (None, Y)}, TypeError, "train: expected tensors or arrays, received NoneType"),
         ({"train": (X[:0], Y[:0])}, ValueError, "train: there are no examples"),
         (
             {"train": DataLoader([(X[:8], "a")], batch_size=None)},
             TypeError,
-            "train: expected a tensor of targets beside the inputs, received str",
+            "train: expected a tensor of targets alongside the inputs, received str",
         ),
         ({"validation": (X[:0], Y[:0])}, ValueError, "validation: there are no examples"),
         (
             {"validation": (X, None)},
             TypeError,
-            "validation: expected a tensor of targets beside the inputs",
+            "validation: expected a tensor of targets alongside the inputs",
         ),
         (
             {"schedule": lambda part: math.nan},

@@ -11,7 +11,7 @@ from tacit._support.temporary_files import replacing
 def saved(figure: Any, path: str | Path | None) -> Any:
     """Return the figure, after writing it to `path` if given; the suffix sets the format.
 
-    An existing file is replaced at once; a link at its path is not followed.
+    An existing file is replaced atomically; a link at its path is not followed.
     """
     if path is not None:
         kind = Path(path).suffix[1:] or figure.canvas.get_default_filetype()

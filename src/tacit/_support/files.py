@@ -23,12 +23,12 @@ DTYPES = {
     torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8",
     torch.uint8: "U8", torch.bool: "BOOL",
 }  # fmt: skip
-"""Dtypes that are written, with their names in the format."""
+"""Supported dtypes, with their names in the safetensors format."""
 
 UNREADABLE = (
     SafetensorError, OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError,
 )  # fmt: skip
-"""What safetensors and torch raise for damaged files."""
+"""Exceptions that safetensors and torch raise for damaged files."""
 
 Check: TypeAlias = Callable[[Path, dict[str, Any], dict[str, Tensor]], None]
 CHECKS: dict[str, Check] = {}
@@ -63,8 +63,8 @@ def save_file(
 ) -> None:
     """Write the safetensors format: length of the header, header, tensors one after the other.
 
-    `safetensors.torch.save_file` takes a path, creates a temporary file of its own beside it, which
-    a killed process leaves there, and needs a copy of all tensors. Here one is copied at a time.
+    `safetensors.torch.save_file` takes a path, creates its own temporary file beside it, which a
+    killed process leaves behind, and copies all tensors. Here one is copied at a time.
 
     Args:
         file: An empty file.

@@ -51,12 +51,12 @@ saved_tensor_hooks: Callable[[], Any] = partial(
 )
 """Return the innermost hooks on tensors saved for backward, which checkpointing installs.
 
-If torch has no way to ask, it is a new object each time, which equals no earlier one, so that
-callers always look for checkpointing themselves.
+Without such a query in torch, it is a new object each time, unequal to all earlier ones, so that
+callers always search the call stack for checkpointing.
 """
 
 running_backward: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
-"""Return the number of the backward pass that runs in this thread, or -1."""
+"""Return the id of the backward pass running in this thread, or -1."""
 
 
 def version(tensor: Tensor) -> int:

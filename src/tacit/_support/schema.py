@@ -48,7 +48,7 @@ def number(low: float = -LARGEST, high: float = LARGEST, *, nan: bool = False) -
     Args:
         low: Smallest number.
         high: Largest number.
-        nan: Whether NaN is accepted, too.
+        nan: Whether NaN is also accepted.
     """
 
     def check(name: str, value: Any) -> None:
@@ -61,7 +61,7 @@ def number(low: float = -LARGEST, high: float = LARGEST, *, nan: bool = False) -
 
 
 def one_of(*choices: str) -> Rule:
-    """Return a rule for some strings."""
+    """Return a rule for a fixed set of strings."""
 
     def check(name: str, value: Any) -> None:
         if not isinstance(value, str) or value not in choices:
@@ -71,7 +71,7 @@ def one_of(*choices: str) -> Rule:
 
 
 def optional(rule: Rule) -> Rule:
-    """Return a rule that accepts null, too."""
+    """Return a rule that also accepts null."""
 
     def check(name: str, value: Any) -> None:
         if value is not None:
@@ -120,8 +120,8 @@ def record(
     """Return a rule for objects with given names.
 
     Args:
-        fields: Rules of the entries that must be there.
-        optional: Rules of the entries that may be there.
+        fields: Rules of the required entries.
+        optional: Rules of the optional entries.
         more: Whether other entries are accepted.
     """
     known = {**fields, **(optional or {})}

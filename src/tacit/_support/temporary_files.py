@@ -1,9 +1,9 @@
-"""Atomic replacement of files, and removal of what killed writers left behind.
+"""Atomic replacement of files, and removal of temporary files left by killed processes.
 
 A file is written under the name `.<name>.<random>.tmp` in the same folder and then renamed. Its
-writer holds a lock on it, which the kernel releases when the process ends, however it ends. A
-temporary file that can be locked therefore has no writer any more. Process ids would not tell: they
-are reused, and differ between containers and hosts that share a folder.
+writer holds a lock on it, which the kernel releases when the process ends, for whatever reason. A
+temporary file that can be locked is therefore stale. Process ids can't replace the lock: they are
+reused, and differ between containers and hosts that share a folder.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SUFFIX = ".tmp"
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Yield a new file, which replaces the one at `path` when the block ends without an exception.
 
-    The new file is created exclusively under a random name, so that nothing that exists is opened,
+    The new file is created exclusively under a random name, so that no existing file is opened,
     and with the permissions of any new file. Stale temporary files for the same path are removed.
 
     Raises:
@@ -52,13 +52,13 @@ def clean_stale(folder: Path, prefix: str) -> None:
 
     Args:
         folder: Folder of the files; it need not exist.
-        prefix: How the names of the temporary files begin: `.step-` for all files `step-*`.
+        prefix: Prefix of the temporary files' names: `.step-` for all files `step-*`.
     """
     if not folder.is_dir():
         return
     for path in folder.iterdir():
         if path.name.startswith(prefix) and path.name.endswith(SUFFIX):
-            with suppress(OSError):  # removed meanwhile, of another user, or open on Windows
+            with suppress(OSError):  # already removed, owned by another user, or open on Windows
                 _remove_if_stale(path)
 
 

@@ -18,7 +18,7 @@ class UserCodeError(Exception):
 
 
 def call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call user code; wrap any exception in `UserCodeError`, to tell it from ours."""
+    """Call user code; wrap any exception in `UserCodeError`, to distinguish it from tacit's."""
     try:
         return function(*arguments)
     except Exception as error:

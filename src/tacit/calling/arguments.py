@@ -30,8 +30,8 @@ def check_generator(generator: torch.Generator | None) -> None:
     plain = saved_tensor_hooks() is None and torch.is_grad_enabled() and running_backward() == -1
     if not (torch.compiler.is_compiling() or plain) and inside_checkpoint():
         raise ValueError(
-            "generator: activation checkpointing recomputes with other weights, because it "
-            "restores the state of PyTorch's global generator only. Leave out `generator`, and "
+            "generator: activation checkpointing recomputes with different weights, because it "
+            "restores only the state of PyTorch's global generator. Omit `generator`, and "
             "call torch.manual_seed."
         )
 

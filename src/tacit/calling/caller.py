@@ -39,10 +39,10 @@ Inputs: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 
 # Chunks of a module whose first layer is a random convolution, on a CPU.
 IMAGES_PER_CHUNK = 1024  # functions times images
-LARGE_BATCH = 32  # batch size from which one function at a time is faster
+LARGE_BATCH = 32  # minimum batch size for which one function at a time is faster
 # Chunks of all other modules.
 OUTPUT_BYTES = 2**28  # limit on one layer's output over all functions of a chunk
-CPU_OUTPUT_BYTES = 2**24  # larger ones leave the caches: a narrow ResNet-18 takes twice as long
+CPU_OUTPUT_BYTES = 2**24  # larger outputs miss the cache: a narrow ResNet-18 takes twice as long
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Caller:
     A stack of M sets of weights is vectorised with vmap where the module allows it. Only
     operations that depend on the weights are then computed M times: the layers before the first
     random one run once. A module that vmap can't run, such as one with `.item()` in forward, runs
-    in a loop with the same result. vmap's first failure is remembered for all calls of that kind.
+    in a loop with the same result. After vmap's first failure, all calls of that kind use the loop.
 
     Args:
         aliases: Name of a tied parameter -> its names in other layers, from `tied_names`. Stored,
@@ -160,18 +160,18 @@ class Caller:
     ) -> int | None:
         """Return how many functions to run at a time; None for all at once.
 
-        All at once, the layers before the first random one run only once. If the first layer is
-        random nothing is shared, and vectorised convolutions are slow on a CPU: with all layers of
-        a narrow ResNet-18 random, 32 functions take a third of the time one by one, and a training
-        step of LeNet-5 with 64 takes half. Otherwise, without gradients, it is the largest chunk
-        for which every output from the first random layer on fits into `OUTPUT_BYTES`, or on a CPU
-        `CPU_OUTPUT_BYTES`.
+        In a single chunk, the layers before the first random one run only once. If the first layer
+        is random, nothing is shared, and vectorised convolutions are slow on a CPU: with all
+        layers of a narrow ResNet-18 random, running 32 functions one by one takes a third of the
+        time, and a training step of LeNet-5 with 64 takes half. Otherwise, without gradients, it is
+        the largest chunk for which every output from the first random layer on fits into
+        `OUTPUT_BYTES`, or on a CPU `CPU_OUTPUT_BYTES`.
 
         Args:
             module: The module to call.
             random: Names of its random parameters.
             inputs: Its arguments.
-            in_weight_space: Those whose samples are formed; all if left out.
+            in_weight_space: The random parameters whose samples are formed; all by default.
         """
         formed = random if in_weight_space is None else in_weight_space
         if torch.compiler.is_compiling():
@@ -266,7 +266,7 @@ class _Sampled(dict[str, Any]):
     """A layer's parameters with samples among them.
 
     Checkpointed code runs again in the backward pass, when the means are back in place. Noise in
-    activation space can be given to it again; samples themselves must not be read there.
+    activation space can be replayed there; samples themselves must not be read.
     """
 
     owner: nn.Module
@@ -302,7 +302,7 @@ def _surroundings() -> tuple[Any, bool]:
 
 
 def _swaps(module: nn.Module, replaced: Weights) -> list[tuple[dict[str, Any], str, Any]]:
-    """Return what to put where to replace tensors: (dictionary, key, value).
+    """Return the assignments that replace tensors: (dictionary, key, value).
 
     `functional_call` replaces tensors too, but its overhead is 1 % of a training step of LeNet-5.
     """
@@ -440,10 +440,10 @@ def _check_buffers(module: nn.Module, before: Weights) -> None:
 
 @contextmanager
 def _operator_fallbacks() -> Iterator[None]:
-    """Avoid what operators of attention can't do under vmap.
+    """Work around the limits of attention operators under vmap.
 
-    They have no batching rule, and vmap's warning that it loops over them is silenced. The fast
-    path of eval mode has no derivative, and doesn't notice that batched tensors need one.
+    They have no batching rule; vmap's warning that it loops over them is silenced. The fast path of
+    eval mode has no derivative, and doesn't detect that batched tensors need one.
     """
     fast = torch.backends.mha.get_fastpath_enabled()
     if torch.is_grad_enabled():

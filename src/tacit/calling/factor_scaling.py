@@ -26,7 +26,7 @@ from tacit.weights.layers import RandomLayer
 
 
 class FactorScaling(nn.Module, Parametrized):
-    """A module of means and factors that knows the initial scales and learning rates of both.
+    """A module of means and factors, with the initial scales and learning rates of both.
 
     The parametrization sets the initial scale and the learning rate of a mean; the covariance of
     its layer derives those of the factors from them.

@@ -1,7 +1,7 @@
-"""Activation checkpointing inside a module: its recomputation uses the same noise.
+"""Activation checkpointing inside a module: recomputation with the same noise.
 
 Checkpointed code runs again in the backward pass, when the means are back in place. torch restores
-the state of the random generators for it, so this state tells which call is being recomputed.
+the state of the random generators for it, so this state identifies the call being recomputed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tacit._support.trees import tensors_in
 from tacit.calling.usage import WeightUseError
 
 Moment: TypeAlias = tuple[int, str]
-"""State of the random generators, hashed, and the name of the parameter that is read."""
+"""Hash of the random generators' state, and the name of the parameter being read."""
 
 
 class RecomputedParameters(dict[str, Any]):
-    """A layer's parameters, which in recomputations are those of the call that is recomputed.
+    """A layer's parameters; a recomputation reads those of the call that it repeats.
 
     Copies and pickles are ordinary dictionaries.
     """
@@ -47,7 +47,7 @@ class RecomputedParameters(dict[str, Any]):
 
 
 def moment(name: str, parameter: Tensor) -> Moment:
-    """Return what identifies the reading of a parameter, now and when it is recomputed."""
+    """Return a key for the read of a parameter, the same in the call and its recomputation."""
     states = [torch.get_rng_state()]
     if parameter.device.type != "cpu":
         states.append(torch.get_device_module(parameter.device).get_rng_state())
@@ -57,7 +57,7 @@ def moment(name: str, parameter: Tensor) -> Moment:
 def keep_for_recomputation(
     owner: nn.Module, read: Mapping[Moment, Tensor], outputs: Iterable[Tensor]
 ) -> None:
-    """Let recomputations of a call read its weights, as long as the graph of its outputs lives.
+    """Keep a call's weights for recomputation, for the lifetime of its outputs' graph.
 
     Args:
         owner: The layer.
@@ -74,7 +74,7 @@ def keep_for_recomputation(
         if parameters.weights.get(when, weight) is not weight:
             raise WeightUseError(
                 "Two calls with the same state of PyTorch's global generator use activation "
-                "checkpointing, so that recomputations can't tell them apart. Call the model "
+                "checkpointing, so recomputation can't distinguish them. Call the model "
                 "without `generator`, or between backward passes."
             )
         parameters.weights[when] = weight
@@ -88,10 +88,10 @@ def _hold(_: Mapping[Moment, Tensor], *__: Any) -> None:
 
 
 def restores_random_state(until: Callable[..., Any]) -> bool:
-    """Return whether all checkpointing among the callers restores the random state.
+    """Return whether all checkpointing on the call stack restores the random state.
 
     Args:
-        until: A function: only calls after the latest of this one count.
+        until: Where to stop: the innermost call of this function.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code is not until.__code__:

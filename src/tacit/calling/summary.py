@@ -39,7 +39,7 @@ def summary(
 
 
 def call_notes(caller: Caller, space: ActivationSpace, failures_only: bool = False) -> list[str]:
-    """Return how kinds of calls run, one sentence each, for the kinds that have been tried."""
+    """Return how each kind of call made so far runs, in one sentence per kind."""
     found = [
         (works, f"{what} in {_mode(training)} mode {'run' if works else 'do not run'} {how}")
         for what, how, tried in (

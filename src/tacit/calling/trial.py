@@ -1,4 +1,4 @@
-"""Trial calls: whether a fast way to call a module gives the outputs of a slow one."""
+"""Trial calls: whether a fast call of a module agrees with a slow reference call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tacit._support.trees import tensors_in
 PROPERTIES = {
     *(Tensor.dtype.__get__, Tensor.device.__get__, Tensor.requires_grad.__get__),  # type: ignore[attr-defined]
 }
-"""What modules may ask of weights that stand for several draws."""
+"""Attributes that modules may read from weights that represent several draws."""
 
 
 def agree(output: Any, expected: Any) -> bool | None:

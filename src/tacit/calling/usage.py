@@ -16,7 +16,7 @@ from tacit._support.trees import tensors_in
 
 
 class WeightUseError(RuntimeError):
-    """The module uses random parameters in a way in which samples can't replace them."""
+    """The module uses random parameters in a way that rules out replacing them by samples."""
 
 
 def tied_names(module: nn.Module) -> dict[str, tuple[str, ...]]:
@@ -45,20 +45,20 @@ def checked_use(
     aliases: Mapping[str, tuple[str, ...]],
     call: Callable[[], Any],
 ) -> Any:
-    """Return `call()`, having checked that the module uses the sampled weights and keeps them.
+    """Return `call()`; check that the module uses the sampled weights and doesn't change them.
 
-    Found are parameters tied after wrapping, parameters that forward reads from somewhere else than
-    their layer, such as a plain list, and samples that forward changes, also through `.data`. Not
-    found are a frozen mean in a plain list, and what begins only after the checked call.
+    Detects parameters tied after wrapping, parameters that forward reads from elsewhere than their
+    layer, such as a plain list, and samples that forward changes, including through `.data`. Does
+    not detect a frozen mean in a plain list, or any of these that starts after the checked call.
 
     Args:
         module: The module that is called.
         weights: The weights that `call` gives to it.
-        aliases: The ties that `call` knows, from `tied_names`.
+        aliases: The ties that `call` handles, from `tied_names`.
         call: Calls the module.
 
     Raises:
-        WeightUseError: If one of these is found.
+        WeightUseError: If one of these is detected.
     """
     _check_ties(tied_names(module), aliases, weights)
     before = {name: _checksum(tensor) for name, tensor in weights.items()}
@@ -67,8 +67,8 @@ def checked_use(
     for name, tensor in weights.items():
         if _checksum(tensor) != before[name]:
             raise WeightUseError(
-                f"forward changes {name!r} in place, which is a sample here: the mean stays as it "
-                "is. Constrain the parameter after each optimizer step instead, or name only "
+                f"forward changes {name!r} in place, which is a sample here: the mean is not "
+                "changed. Constrain the parameter after each optimizer step instead, or name only "
                 "other layers in `where`."
             )
     if (bypassed := _bypassed(module, weights, nodes, output)) is not None:
@@ -129,10 +129,10 @@ def _bypassed(
 
 
 def inside_checkpoint(until: Callable[..., Any] | None = None) -> bool:
-    """Return whether checkpointing, or another autograd function, is among the callers.
+    """Return whether checkpointing, or another autograd function, is on the call stack.
 
     Args:
-        until: A function: only calls after the latest of this one count.
+        until: Where to stop: the innermost call of this function; None for the whole stack.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and (until is None or frame.f_code is not until.__code__):

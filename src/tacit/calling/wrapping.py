@@ -21,8 +21,8 @@ from tacit.weights.selection import Where, select_layers
 OWN_KEYWORDS = {"samples", "draws", "weights", "chunk_size", "generator"}
 """Arguments of `Variational.forward`, which the wrapped module's forward must not have."""
 
-# Of Kronecker noise under muP. Ranks of width/8 have 2.8 and train like LowRank; at 4, one of 30
-# seeds diverges.
+# Limit for Kronecker noise under muP. Ranks of width/8 give 2.8 and train like LowRank; at 4, one
+# of 30 seeds diverges.
 SPECTRAL_GROWTH = 3.0
 
 
@@ -124,7 +124,7 @@ def variational(
 
 
 def _check_spectrum(model: Variational) -> None:
-    """Raise ValueError if noise of few singular values makes muP diverge with the width."""
+    """Raise ValueError if noise with few singular values would make wide networks diverge."""
     if not isinstance(model.parametrization, MaximalUpdate):
         return
     scaled = model.parametrization.parameters_of(model.module)

@@ -38,7 +38,7 @@ __all__ = [
     "uci",
 ]
 
-# Training needs batches, and none of what fetches, decodes and corrupts data.
+# Imported on first use: training needs none of the code that fetches, decodes and corrupts data.
 __getattr__ = lazy_attributes(
     "tacit.data",
     {

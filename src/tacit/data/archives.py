@@ -107,6 +107,6 @@ def _debian_data(path: Path) -> bytes:
 def _debian_member(path: Path, header: bytes) -> tuple[str, int]:
     """Return name and size from the header of an ar archive's member."""
     name, size = header[:16], header[48:58].strip()
-    if len(header) != 60 or not name.isascii() or not size.isdigit():  # a sign is no digit
+    if len(header) != 60 or not name.isascii() or not size.isdigit():  # rejects signs
         raise ValueError(f"{path} is damaged: a member has no valid name and size.")
     return name.decode("ascii").strip(), int(size)

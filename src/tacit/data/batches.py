@@ -58,7 +58,7 @@ class Batches:
 
     Tensors in memory are indexed by whole batches. If a single batch holds all examples and inputs
     are several tensors, their order is kept: one may relate examples to each other by position,
-    as the adjacency matrix of a graph. A DataLoader keeps its own order and batch size;
+    like the adjacency matrix of a graph. A DataLoader keeps its own order and batch size;
     in training, the generators it may draw its order from are seeded before each epoch.
 
     A batch is a pair of inputs and targets, or a dict of inputs with the targets under "labels".
@@ -212,7 +212,7 @@ def _in_memory(name: str, source: Any, targets: bool) -> Batch:
     inputs, wanted = source if pair else (source, None)
     if targets and wanted is None:
         raise TypeError(
-            f"{name}: expected a tensor of targets beside the inputs, received NoneType. For "
+            f"{name}: expected a tensor of targets alongside the inputs, received NoneType. For "
             "predictions without targets use tacit.predict."
         )
     if not targets:
@@ -244,7 +244,7 @@ def as_tensor(name: str, data: Any) -> Tensor:
     try:
         if isinstance(data, Tensor | list | tuple):
             return torch.as_tensor(data)
-        # torch would read a table of pandas column by column.
+        # torch would read a pandas DataFrame column by column.
         array = data if isinstance(data, np.ndarray) else np.array(data)
         return torch.as_tensor(array.copy() if min(array.strides, default=0) < 0 else array)
     except (TypeError, ValueError, RuntimeError):

@@ -59,7 +59,7 @@ def calibrate(
 
     The logits are computed in one pass over the data; the temperature is then optimised by L-BFGS
     in log T, from the best point of a coarse grid. It is positive, bounded, and never increases the
-    NLL of these data over T = 1. A standard normal prior on log T keeps it near 1 if data are few.
+    NLL of these data over T = 1. A standard normal prior on log T keeps it near 1 for small data.
 
     Args:
         model: A variational model or a plain network.
@@ -69,7 +69,7 @@ def calibrate(
             keeps the deviations from it, as in the theory.
         per_class: Whether to fit a temperature and an offset per class (vector scaling) instead of
             one temperature. It needs more data, with examples of every class; a prior keeps it near
-            the single temperature if data are few.
+            the single temperature for small data.
         likelihood: Likelihood of a model without one; its temperature is set.
         batch_size: Examples per forward pass.
         generator: Source of randomness for drawing the functions.

@@ -1,6 +1,6 @@
 """Schemas of file headers, and checks of the sizes that they give against the file's tensors.
 
-A file may come from anywhere. Everything is checked before anything of these sizes is allocated.
+Files are untrusted. Everything is checked before anything of these sizes is allocated.
 `check_model` and `check_predictor` add to the header the shapes of the tensors in the file, under
 the name SHAPES.
 """
@@ -105,9 +105,9 @@ SETTINGS: dict[str, dict[str, schema.Rule]] = {
     "Dropped": {"rate": schema.number(0, 1)},
     "Path": {"scale": schema.number(0), "deviations": COUNT, "kept": COUNT},
 }
-"""Kind of predictor -> rules of its settings beside the network."""
+"""Kind of predictor -> rules of its settings, except the network."""
 PREFIXES = {"Members": "nets.0.", "Sampled": "model.module."}
-"""Kind of predictor -> how the names of its network's tensors begin; for all others `net.`."""
+"""Kind of predictor -> prefix of its network's tensor names; `net.` for all others."""
 
 
 def check_model(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
@@ -160,7 +160,7 @@ def _check_last_layer(path: object, name: str, tensors: Mapping[str, Tensor]) ->
 
 
 def _groups(tensors: Mapping[str, Tensor], first: str) -> int:
-    """Return how many numbers i there are in names `first.i.rest`."""
+    """Return the number of distinct i in names `first.i.rest`."""
     return len({name.split(".")[1] for name in tensors if name.startswith(f"{first}.")})
 
 

@@ -154,7 +154,7 @@ def build_network(given: Mapping[str, Any], path: str | Path) -> nn.Module:
 def _check_arguments(path: object, arguments: Mapping[str, Any], shapes: files.Shapes) -> None:
     """Raise ValueError if a network has more layers or entries than the file.
 
-    Even on the meta device a network of a billion layers takes for ever.
+    Building a network of a billion layers would not finish, even on the meta device.
     """
     size = schema.integer(1, sum(math.prod(shape) for shape in shapes.values()))
     depth = schema.integer(1, len(shapes))  # every layer has tensors

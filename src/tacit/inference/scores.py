@@ -61,7 +61,7 @@ def evaluate(
     likelihood = likelihood_of(model, likelihood)
     checks.positive_integer("batch_size", batch_size)
     if foreign is not None and not isinstance(likelihood, DiscreteLikelihood):
-        raise ValueError("foreign: predicted numbers have no entropy to tell inputs apart.")
+        raise ValueError("foreign: a regression has no predictive entropy to separate inputs by.")
     inside = Batches("data", data, batch_size)
     outside = None if foreign is None else Batches("foreign", foreign, batch_size, targets=False)
     with functions_of(
@@ -124,7 +124,7 @@ def targets_of(batch: Batch, name: str) -> Tensor:
     if not isinstance(batch.targets, Tensor):
         kind = type(batch.targets).__name__
         raise TypeError(
-            f"{name}: expected a tensor of targets beside the inputs, received {kind}. For "
+            f"{name}: expected a tensor of targets alongside the inputs, received {kind}. For "
             "predictions without targets use tacit.predict."
         )
     return batch.targets

@@ -13,8 +13,8 @@ class Likelihood(nn.Module, ABC):
     """The distribution of a target given the outputs of a network.
 
     Outputs are (B, ...), or (M, B, ...) with a leading sample dimension; the shape of the targets
-    tells which. A likelihood is a module, because it may have parameters to learn (the noise scale)
-    or to calibrate (a temperature).
+    decides which. A likelihood is a module, because it may have parameters to learn (noise scale)
+    or to calibrate (temperature).
     """
 
     @abstractmethod

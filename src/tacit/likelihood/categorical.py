@@ -81,22 +81,22 @@ class Categorical(DiscreteLikelihood):
 
         Args:
             outputs: Logits, (M, B, C), or (M, B, D, C) for D labels per example. Logits of images,
-                (M, B, H, W, C), need `class_names`, by which C is known: (M, B, C, H, W) can't be
-                told from them otherwise.
+                (M, B, H, W, C), need `class_names`, which fix C: otherwise they could be
+                (M, B, C, H, W).
 
         Raises:
-            ValueError: If the last dimension is not, or need not be, that of the classes.
+            ValueError: If the last dimension is not, or may not be, the class dimension.
         """
         self._check_classes_last(outputs)
         scaled = scaled_logits(outputs, self.temperature, self.scope, self.offset)
         return ClassPredictive(scaled, self.averaging, self.class_names)
 
     def check_layout(self, outputs: Tensor) -> None:
-        """Raise ValueError if nothing tells which dimension of the outputs is that of the classes.
+        """Raise ValueError if the class dimension of the outputs is ambiguous.
 
-        With targets their shape tells. For predictions of several labels per example it takes
-        `class_names` or another setting with one entry per class: (M, B, D, C) can't be told from
-        torch's order (M, B, C, D) otherwise.
+        The shape of targets determines it. Without targets, several labels per example need
+        `class_names` or another setting with one entry per class, to distinguish (M, B, D, C) from
+        torch's order (M, B, C, D).
 
         Args:
             outputs: Logits of M functions, (M, B, C) or (M, B, D, C).
@@ -105,7 +105,7 @@ class Categorical(DiscreteLikelihood):
             raise ValueError(
                 "Categorical: expected logits with classes last, received outputs of shape "
                 f"{tuple(outputs.shape)}, samples and batch first, where either of the other "
-                "dimensions may be that of the classes. Name the classes to tell which: for the "
+                "dimensions may be the class dimension. Name the classes to resolve this: for the "
                 f"last, Categorical(class_names=range({outputs.shape[-1]}))."
             )
 
@@ -151,7 +151,7 @@ class Categorical(DiscreteLikelihood):
             raise ValueError(
                 "Categorical: expected logits of shape (samples, batch, classes) or (samples, "
                 f"batch, positions, classes), received {shape}, where the classes may be in "
-                f"another dimension than the last. {move} Then name the classes, "
+                f"a dimension other than the last. {move} Then name the classes, "
                 "Categorical(class_names), or flatten the positions: logits.flatten(1, -2)."
             )
 

@@ -44,7 +44,7 @@ class Method(ABC):
             validation: Held-out data in the same form, for calibration and tuning; required by some
                 methods.
             epochs: Number of passes over the data.
-            lr: Base learning rate, multiplied by the factors of the parametrization.
+            lr: Base learning rate, before the parametrization's scaling.
             likelihood: Likelihood of the outputs, which is copied; `Categorical()` by default.
             parametrization: Sets initial scales and learning rates; by default the weights from
                 `make_net` are kept.

@@ -118,7 +118,7 @@ class Dropped(Predictor):
         drawn = [self.draw(generator) for _ in range(samples)]
 
         def call(*inputs: Any, **keywords: Any) -> Tensor:
-            # Each layer has its own mask, also if its weight is tied to that of another.
+            # Each layer has its own mask, even if its weight is tied to that of another.
             outputs = (
                 functional_call(self.net, self.weights(masks), inputs, keywords, tie_weights=False)
                 for masks in drawn

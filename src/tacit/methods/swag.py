@@ -172,7 +172,7 @@ class Path(Predictor):
         return call
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
-        """Apply a function, as `to` does, to all tensors: also to those that are no buffers."""
+        """Apply a function, as `to` does, to all tensors, including those that are not buffers."""
         moved = super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
         function = args[0]
         self._kept = [{name: function(t) for name, t in state.items()} for state in self._kept]

@@ -11,7 +11,7 @@ from tacit.metrics.calibration import bin_of, calibration_error
 
 
 def accuracy(log_probs: Values, labels: Values, k: int = 1) -> float:
-    """Return the share of examples whose label is among the k most probable classes.
+    """Return the fraction of examples whose label is among the k most probable classes.
 
     Args:
         log_probs: Log-probabilities of shape (B, C), or logits.

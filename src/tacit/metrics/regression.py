@@ -21,7 +21,7 @@ def rmse(mean: Values, targets: Values) -> float:
 
 
 def coverage(low: Values, high: Values, targets: Values) -> float:
-    """Return the share of targets within their intervals, endpoints included.
+    """Return the fraction of targets within their intervals, endpoints included.
 
     Examples:
         >>> import torch

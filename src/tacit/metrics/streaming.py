@@ -14,7 +14,7 @@ from tacit.metrics.calibration import calibration_error
 from tacit.metrics.rejection import aurc
 
 UNCERTAINTIES = "entropy", "mutual_information"
-"""Uncertainties of single predictions, for ranking inputs; their means are no metrics."""
+"""Uncertainties of single predictions, for ranking inputs; their means are not metrics."""
 
 
 def data_frame(columns: Mapping[str, Any]) -> Any:
@@ -57,7 +57,7 @@ class Streaming:
     """Per-example scores and sums over examples, accumulated batch by batch.
 
     A few scores are kept for each example, not its predictions: 150,000 images take some megabytes.
-    Every metric is exact, whatever the batches.
+    Every metric is exact, for any batch sizes.
 
     Examples:
         >>> import torch

@@ -33,5 +33,5 @@ class MLP(Stack):
         for fan_in, fan_out in pairwise(sizes):
             layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
         super().__init__(*layers[:-1])
-        first, *widths, last = sizes  # Python integers, also of NumPy's
+        first, *widths, last = sizes  # Python integers, even if given as NumPy integers
         self.arguments = {"inputs": first, "hidden": widths, "outputs": last}

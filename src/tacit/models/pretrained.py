@@ -1,4 +1,4 @@
-"""Loading published weights, completely or with a report of what was left out."""
+"""Loading published weights, with a report of the tensors that were not loaded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Loaded:
     Args:
         loaded: Names of the network's tensors that were loaded.
         kept: Names of the network's tensors that were left unchanged: those of skipped layers, and
-            batch norm's counters of batches if the file has none.
+            batch norm's batch counters if the file has none.
         unused: Names of the file's tensors that were not used: those of skipped layers, and batch
             norm's running statistics if the network has group norm.
     """
@@ -46,7 +46,7 @@ def load_weights(
     Weights are never loaded partially without notice: a missing, unexpected or differently shaped
     tensor is an error unless its layer is listed in `skip`. There are two exceptions. If the
     network has group norm in place of batch norm, scale and shift are loaded and running statistics
-    ignored. Batch norm's counters of batches may be missing, as in older files.
+    ignored. Batch norm's batch counters may be missing, as in older files.
 
     Args:
         net: The network.
@@ -74,7 +74,7 @@ def load_weights(
     if unknown:
         raise ValueError(f"skip: the network has no layer {', '.join(unknown)}.")
     loaded = tuple(name for name in own if name in found and not _in(name, skip))
-    # Older files have no counters of batches, and nothing depends on them.
+    # Older files have no batch counters, and nothing depends on them.
     kept = tuple(
         name
         for name in own

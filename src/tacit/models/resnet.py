@@ -33,7 +33,7 @@ class ResNet(Rebuildable):
         width: Channels of the first stage.
         pretrained: Initial weights: "imagenet" for torchvision's, which must be installed, or a
             file (safetensors, or a state dict saved by torch). The first and last layers keep their
-            initialisation if their shapes differ: with the small stem, and with another number of
+            initialization if their shapes differ: with the small stem, and with another number of
             classes.
     """
 
@@ -81,7 +81,7 @@ class ResNet(Rebuildable):
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(inputs, classes)
         for module in self.modules():
-            # On the meta device a normal draw imports 800 modules, for seconds.
+            # On the meta device a normal draw imports 800 modules, which takes seconds.
             if isinstance(module, nn.Conv2d) and not module.weight.is_meta:
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
         if pretrained is not None:

@@ -33,7 +33,7 @@ class ViT(Rebuildable):
         mlp: Hidden width of the MLP in each encoder layer; by default 4 times the width.
         dropout: Dropout probability.
         pretrained: A file of weights, or "imagenet" for torchvision's, if it has this model; it
-            must be installed. The first and last layers keep their initialisation if their shapes
+            must be installed. The first and last layers keep their initialization if their shapes
             differ.
 
     Examples:
@@ -155,6 +155,6 @@ class EncoderLayer(nn.Module):
 
 
 def normal(tensor: Tensor, *, std: float) -> None:
-    """Draw the entries of a tensor, unless it has none: there torch would import 800 modules."""
+    """Draw a tensor's entries, except on the meta device, where this imports 800 modules."""
     if not tensor.is_meta:
         nn.init.normal_(tensor, std=std)

@@ -26,7 +26,7 @@ def param_groups(
 
     Args:
         net: A plain network, or a variational model, which has its own parametrization.
-        lr: Base learning rate, multiplied by the factors of the parametrization.
+        lr: Base learning rate, before the parametrization's scaling.
         optimizer: Name of the optimizer: "sgd", "adam", "adamw", ...
         parametrization: Parametrization of a plain network; `tacit.Standard()` by default.
         weight_decay: Weight decay of the network's parameters, scaled such that learning rate times

@@ -160,8 +160,8 @@ def _variances(model: Variational) -> Iterator[Finding]:
 def _gradient_noise(model: Variational, data: Data, lr: float | None, draws: int = 8) -> Finding:
     """Compare the gradient's noise over draws of the weights with the gradient itself.
 
-    On a copy: the modes and running statistics of the model stay, and `tacit.SGD`, which would take
-    the gradients for those of a training step, does not train the copy.
+    Uses a copy: the model's modes and running statistics are unchanged, and `tacit.SGD`, which
+    would use the gradients in its next step, does not train the copy.
     """
     model = copy.deepcopy(model).train()
     loss = model.likelihood.loss if model.likelihood is not None else loss_for(data[1])

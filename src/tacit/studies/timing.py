@@ -46,7 +46,8 @@ def interleaved_seconds(
 def repeated(call: Callable[[], object], times: int) -> Callable[[], None]:
     """Return a function that calls `call` several times, for costs that vary between calls.
 
-    `tacit.SGD` renews its directions once in many steps; a median over single steps would miss it.
+    `tacit.SGD` draws new directions once in several steps, a cost that a median over single steps
+    would miss.
     """
 
     def call_repeatedly() -> None:
@@ -87,11 +88,11 @@ def training_bytes(model: nn.Module, loss: Callable[[], Tensor]) -> int:
     """Return the bytes of a training step: parameters, gradients, momentum and activations.
 
     Activations are what a forward pass allocates and still holds when it ends, by torch's own
-    accounting. Hooks on saved tensors would switch off activations that the model recomputes.
+    accounting. Hooks on saved tensors would disable the model's recomputation of activations.
     The count is exact, so it is the same on every machine.
     """
     parameters = sum(p.numel() * p.element_size() for p in model.parameters())
-    loss()  # what a first call verifies and keeps doesn't count
+    loss()  # excludes what the first call verifies and caches
     with profile(profile_memory=True) as recorded:
         held = loss()
     device = "self_cpu_memory_usage" if held.device.type == "cpu" else "self_device_memory_usage"

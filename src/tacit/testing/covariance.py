@@ -55,7 +55,7 @@ class CovarianceSuite(DivergenceSuite):
     def covariances(self, shapes: Shapes) -> list[Covariance]:
         """Return structures for a layer: the smallest possible, one in between, the largest.
 
-        None for a layer that the structure refuses.
+        An empty list for a layer that the structure doesn't support.
         """
 
     @abstractmethod

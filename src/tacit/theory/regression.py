@@ -105,7 +105,7 @@ def gradient_descent(
 
 
 def ensemble(X: Tensor, y: Tensor, prior: Normal) -> Normal:
-    """Return the distribution of trained models, each initialised with a draw from the prior.
+    """Return the distribution of trained models, each initialized with a draw from the prior.
 
     Training takes w0 to w0 + X^+ (y - X w0), the closest interpolating weights. This map is affine,
     so the trained ensemble is Gaussian (Prop. "Connection to Ensembles").

@@ -9,7 +9,7 @@ The mean trains at rate 1 and s at rate `speed`, written v. Under gradient flow,
 
     m' = -X^T (X m - y) - lambda m,    s_j' = -v a_j m_j^2 s_j.
 
-What follows for all X, y and initial values:
+For all X, y and initial values:
 
 1. s_j(t) = s_j(0) exp(-v a_j int m_j^2): it keeps its sign and |s_j| never grows. The loss never
    grows either: L' = -|m'|^2 - |s'|^2 / v. Since (s_j^2)' = -2 v lambda_j m_j^2, the penalty is
@@ -114,9 +114,9 @@ def gradient_flow(X: Tensor, y: Tensor, prior: Weights, time: float, speed: floa
     """Return the weights under gradient flow at a given time; needs SciPy.
 
     Integrated numerically by LSODA, multistep methods of variable order that switch to implicit
-    ones where the equation is stiff, at a relative tolerance of 1e-12 per step. Errors of up to
-    1e-10 were seen. The state is m and int m_j^2, from which s follows in closed form: its sign and
-    its zeros are exact.
+    ones where the equation is stiff, at a relative tolerance of 1e-12 per step. Observed
+    errors are at most 1e-10. The state is m and int m_j^2, from which s follows in closed form: its
+    sign and its zeros are exact.
     """
     X, y = _data(X, y, prior)
     P, a = len(prior.mean), X.square().sum(0)
@@ -161,11 +161,11 @@ def slow_flow(X: Tensor, y: Tensor, prior: Weights, time: float) -> Weights:
 
     For one data point the limit has the smallest sum_j s_j(0)^2 |X_j| |m_j| of all that fit: the
     columns with the smallest |s_j(0)| share y equally, m_j X_j = y / k for k of them, and the other
-    means are 0. (The tie is unstable: numerically, rounding breaks it in the end.) Proof:
+    means are 0. (The tie is unstable: numerically, rounding eventually breaks it.) Proof:
     lambda_j m_j = X_j r with r = y - X m, so (lambda_j^2)' = -4 a_j^2 r^2 and
     lambda_j = a_j sqrt(s_j(0)^4 - g) with one g = 4 int r^2 for all j. By `bound` r goes to 0, so
     some lambda_j does, and g to the smallest s_j(0)^4; X_j m_j = r / sqrt(s_j(0)^4 - g). For more
-    data points r turns, and the limit need not be that one.
+    data points r changes direction, and the limit may differ.
 
     If all lambda_j(0) > 0, the flow at speed v is within O(v) of this, uniformly on [t0, time] for
     every t0 > 0: m is bounded, so lambda has a lower bound above 0 on the interval, and H one, h.

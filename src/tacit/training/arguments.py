@@ -102,7 +102,7 @@ def momentum_of(momentum: float | None, optimizer: str) -> float | None:
         if momentum is not None:
             raise ValueError(
                 f"momentum: expected only with optimizer='sgd', received {momentum!r} with "
-                f"{optimizer!r}, which has defaults of its own. Leave momentum out."
+                f"{optimizer!r}, which has its own defaults. Omit momentum."
             )
         return None
     return 0.9 if momentum is None else _number("momentum", momentum, below=1.0)

@@ -39,7 +39,7 @@ class Average:
 
     @contextmanager
     def in_place_of(self, parameters: Mapping[str, Tensor]) -> Iterator[None]:
-        """Give parameters their means for the duration of the context."""
+        """Set parameters to their means within the context."""
         current = {name: parameters[name].detach().clone() for name in self.values}
         self.copy_to(parameters)
         try:

@@ -1,4 +1,4 @@
-"""Checkpoints: one safetensors file with all that a run needs to resume with the same bits.
+"""Checkpoints: one safetensors file with all that a run needs to resume bit for bit.
 
 Tensors are stored as tensors; numbers and settings as JSON in the file's header. A file is written
 under a temporary name and then renamed, so a checkpoint is never incomplete. The newest two are
@@ -92,7 +92,7 @@ def write(folder: Path, step: int, checkpoint: Checkpoint, *, alone: bool = Fals
 def acquire(folder: Path) -> FileLock:
     """Make the folder, lock it, and remove incomplete files of killed processes.
 
-    The lock is the operating system's: it ends with the process, however that ends.
+    The operating system releases the lock when the process ends, for whatever reason.
 
     Raises:
         RuntimeError: If another run is using the folder.
@@ -176,7 +176,7 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, saved: Checkpoint) ->
     state: dict[int, dict[str, Any]] = {}
     for key, value in {**saved.data["numbers"], **saved.tensors}.items():
         index, _, name = key.partition(".")
-        # Tensors from a file have any alignment, on which the last bit of a product may depend.
+        # Tensors from a file may be unaligned, which can change the last bit of a product.
         value = value.clone() if isinstance(value, Tensor) else value
         state.setdefault(int(index), {})[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": saved.data["groups"]})
@@ -208,7 +208,7 @@ def set_random_state(saved: Checkpoint, device: torch.device) -> None:
 
 @contextmanager
 def preserved_random_state(device: torch.device) -> Iterator[None]:
-    """Restore the state of all global random number generators at the end."""
+    """Restore the state of all global random number generators on exit."""
     state = random_state(device)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Whether a network treats the examples of a batch independently, as several draws need."""
+"""Whether a network treats the examples of a batch independently, as several draws require."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def examples_in(model: Variational, batch: Batch, like: Tensor) -> int:
 
 
 def coupling(model: Variational, batch: Batch, like: Tensor, draws: int) -> str | None:
-    """Return why a batch can't be split into groups with draws of their own, or None.
+    """Return why a batch can't be split into groups with separate draws, or None.
 
     Compares the outputs for the whole batch with those for its first and last group alone. Runs
     without gradients, with the mean weights and without dropout. Modes, buffers and random states
@@ -54,7 +54,7 @@ def coupling(model: Variational, batch: Batch, like: Tensor, draws: int) -> str 
         for part in (slice(0, rows + bool(larger)), slice(size - rows, size)):
             try:
                 alone = _output(model, weights, _cut(inputs, part))
-            except Exception as error:  # whatever a network raises for inputs of this size
+            except Exception as error:  # networks raise any exception for a wrong size
                 return f"the network can't be applied to a part of a batch ({error})"
             if not whole.ndim or len(whole) != size or not _close(whole[part], alone, whole):
                 return "the outputs for some examples of a batch depend on the other examples"
@@ -72,16 +72,16 @@ def _cut(inputs: Inputs, part: slice) -> Inputs:
 
 
 def _whole(model: Variational, inputs: Inputs) -> tuple[dict[str, Tensor] | None, Tensor]:
-    """Return weights, None for the mean, and the outputs for the whole batch with them."""
+    """Return weights (None: the means), and the outputs for the whole batch with them."""
     for layer in model.modules():
         if isinstance(layer, DROPOUTS):
             layer.training = False
     outputs = _output(model, None, inputs)
     if not torch.equal(outputs, _output(model, None, inputs)):
-        model.eval()  # random otherwise, for instance by functional dropout
+        model.eval()  # the outputs are random, for instance due to functional dropout
         outputs = _output(model, None, inputs)
     if outputs.ndim and len(outputs) and bool((outputs == outputs[:1]).all()):
-        # A layer of zeros hides what happens before it, unless it is random.
+        # A zero-initialized layer hides all layers before it; random weights don't.
         weights = model.sample()
         return weights, _output(model, weights, inputs)
     return None, outputs
@@ -110,7 +110,7 @@ def _close(whole: Tensor, alone: Tensor, scale: Tensor) -> bool:
 
 @contextmanager
 def _restored(model: nn.Module) -> Iterator[None]:
-    """Restore the modes of all layers and all buffers at the end."""
+    """Restore the modes of all layers and all buffers on exit."""
     modes = {layer: layer.training for layer in model.modules()}
     buffers = [
         (layer, name, buffer, buffer.clone())

@@ -17,17 +17,17 @@ from tacit._support.trees import leaves_in, tensors_in
 from tacit.data.batches import Batches
 from tacit.training.checkpoints import preserved_random_state
 
-IN_MEMORY = 64  # examples hashed of tensors in memory
-LOADED = 8  # examples hashed of a Dataset, which may have to read or compute them
+IN_MEMORY = 64  # number of examples hashed for tensors in memory
+LOADED = 8  # number of examples hashed for a Dataset, which may have to read or compute them
 SEED = 0  # random augmentations are the same each time the fingerprint is computed
 
 
 def fingerprint(data: Batches) -> dict[str, Any]:
-    """Return what identifies the data: shapes, types and a hash of evenly spaced examples.
+    """Return the identity of data: shapes, types and a hash of evenly spaced examples.
 
-    Examples of a Dataset that differ each time they are loaded, even with equal seeds, count by
-    their shapes only. A dataset that can't be indexed counts by its length only. Random states are
-    preserved, and a dataset is indexed through a shallow copy, so that its attributes are, too.
+    If examples of a Dataset differ each time they are loaded, even with equal seeds, only their
+    shapes are included; if it can't be indexed, only its length. Random states are preserved; a
+    dataset is indexed through a shallow copy, which preserves its attributes.
     """
     if data.memory is not None:
         tensors = [*tensors_in(data.memory.inputs), *tensors_in(data.memory.targets)]
@@ -93,7 +93,7 @@ def _of_items(
     at = positions(size, LOADED)
     try:
         first, second = (_items(dataset, at, loader) for _ in range(2))
-    except Exception:  # a map-style dataset may have keys of its own, known to its sampler only
+    except Exception:  # a map-style dataset may have custom keys, known only to its sampler
         return {"shapes": None, "content": None}
     shapes = sorted({", ".join(_kind(leaf) for leaf in leaves_in(item)) for item in first})
     same = digest(first) == digest(second)

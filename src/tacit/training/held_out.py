@@ -1,4 +1,4 @@
-"""Validation data are tried before training: an error after the first epoch comes late."""
+"""A trial of the validation data before training, so that errors don't cost an epoch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tacit.training.checkpoints import preserved_random_state
 def check_validation(
     model: nn.Module, likelihood: Likelihood, data: Batches, device: torch.device
 ) -> None:
-    """Score the mean weights on the first batch; of data in memory, check all labels.
+    """Score the mean weights on the first batch; for data in memory, check all labels.
 
     Modes and random states are restored.
 

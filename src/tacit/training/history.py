@@ -87,7 +87,7 @@ class History:
 
 
 def plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row whose numbers are Python's, after callbacks may have added to it.
+    """Return a row, to which callbacks may have added values, with Python numbers.
 
     Raises:
         TypeError: If a value is not a number or a string.

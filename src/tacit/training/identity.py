@@ -19,10 +19,10 @@ from tacit.likelihood import Likelihood
 from tacit.scaling.parametrization import Parametrization, Standard
 from tacit.training.fingerprint import digest
 
-POINTS = 64  # at which a schedule is evaluated
+POINTS = 64  # number of points at which a schedule is evaluated
 SHOWN = 3  # differences listed for each part of the identity
-DEPTH = 4  # nesting up to which settings are described
-FEW = 16  # numbers of a tensor that are shown rather than hashed
+DEPTH = 4  # maximum nesting of described settings
+FEW = 16  # maximum size of a tensor that is shown rather than hashed
 
 # Attributes of a likelihood that change predictions, not training; `calibrate` sets some of them.
 PREDICTION = ("temperature", "offset", "scope", "averaging", "class_names")
@@ -98,7 +98,7 @@ def describe_likelihood(likelihood: Likelihood, *, averaging: bool) -> dict[str,
 
     Args:
         likelihood: The likelihood.
-        averaging: Whether training depends on how predictions are averaged, by early stopping.
+        averaging: Whether training depends on the averaging of predictions (early stopping).
     """
     kept = [*vars(likelihood).items(), *likelihood.named_buffers()]
     frozen = [(key, p) for key, p in likelihood.named_parameters() if not p.requires_grad]
@@ -192,7 +192,7 @@ def _shape(tensor: Tensor) -> str:
 
 
 def check_same_run(folder: object, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise ValueError, saying what differs, unless a checkpoint is of the same run.
+    """Raise ValueError, naming the differences, unless a checkpoint is of the same run.
 
     A run may be extended by more epochs, unless its schedule or average depends on their number.
 
@@ -206,7 +206,7 @@ def check_same_run(folder: object, before: Mapping[str, Any], now: Mapping[str, 
     if missing:
         raise ValueError(
             f"checkpoint: the checkpoints in {folder} are of another version of tacit: they don't "
-            f"record {', '.join(missing)}, so whether they are of this run can't be told. {advice}"
+            f"record {', '.join(missing)}, so they can't be matched to this run. {advice}"
         )
     extendable = now["schedule"] == "constant" and not now["average"]
     extended = {"epochs": now["epochs"]} if extendable else {}
@@ -242,7 +242,7 @@ def _table_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[s
         here, there = old.get(key), new.get(key)
         label = repr(key) if key else "the network"
         if isinstance(here, dict) and isinstance(there, dict):
-            # Entries that are only there now appeared during training; see `unchanged`.
+            # Entries missing from the old one appeared during training; see `unchanged`.
             entry = next((e for e, value in here.items() if there.get(e) != value), None)
             if entry is not None:
                 found.append(f"{label} {entry} {here[entry]}, now {there.get(entry)}")

@@ -95,7 +95,7 @@ def fit(
     """Train a model on the expected loss, and return the history.
 
     Called again with the same arguments and `checkpoint` folder, a run that was stopped or killed
-    resumes from the newest checkpoint, and gives the same bits as an uninterrupted run. Ctrl-C and
+    resumes from the newest checkpoint and ends bit for bit like an uninterrupted run. Ctrl-C and
     SIGTERM write a checkpoint and end the program after the current step, or some steps later when
     `tacit.SGD` next draws new noise directions.
 
@@ -120,8 +120,8 @@ def fit(
             their first dimension. "each" for one draw per example; see `Variational.forward`. The
             default is that of the model, "each" for `tacit.variational(net)`. If that is 1, it is
             8; but 1 with `samples`, or with batch norm, which would normalise each part
-            separately. The default of 8 is tried on the first batch: if outputs for a part of it
-            alone are different, a warning says so, and 1 is used.
+            separately. The default of 8 is tested on the first batch: if a part of it alone gives
+            other outputs, a warning says so, and 1 is used.
         factor_speed: How fast the prior is forgotten; see `Variational.param_groups`.
         objective: `tacit.ExpectedLoss()` by default, or `tacit.ELBO`, `tacit.GVI`.
         likelihood: Defaults to the model's own; it is attached to a variational model without one.
@@ -142,8 +142,8 @@ def fit(
         seed: Seed of data order and draws. The state of torch's global generator is preserved;
             those of NumPy and Python, which datasets may use, are seeded.
         checkpoint: Folder for checkpoints, one per epoch; the newest two are kept. A folder is for
-            one run: it is locked while the run lasts, and a run resumes only if all that changes
-            its result is the same: arguments, network, likelihood and data, of which some
+            one run: it is locked while the run lasts, and a run resumes only if everything that
+            affects its result is the same: arguments, network, likelihood and data, of which some
             examples are compared. More epochs extend a run without a schedule.
         resume: "auto" resumes from the newest checkpoint if there is one, "never" starts afresh.
         progress: Whether to show progress; nothing is shown if the output is not a terminal.
@@ -288,7 +288,7 @@ def _identity(
     factor: Callable[[float], float],
     held_out: Batches | None,
 ) -> dict[str, Any]:
-    """Return all that changes the result of a run, as JSON data."""
+    """Return everything that affects the result of a run, as JSON data."""
     stopping = run.settings.early_stopping is not None
     found = {
         **asdict(run.settings),
@@ -311,7 +311,7 @@ def _epoch(
     stop: Callable[[], bool],
     show: Callable[[float], None],
 ) -> dict[str, float] | None:
-    """Train for the rest of an epoch; return its row of the history, or None if stopped within."""
+    """Train for the rest of an epoch; return its row of the history, or None if stopped early."""
     start = time.perf_counter()
     run.begin_epoch()
     lr = run.set_learning_rate(factor)
@@ -387,7 +387,7 @@ def _drawing(model: nn.Module, draws: Draws) -> Iterator[None]:
 def _calls(run: Run) -> Iterator[Callable[[], Any]]:
     """Return functions that call the model on the batches of an epoch, in train mode."""
     run.begin_epoch()
-    torch.manual_seed(run.settings.seed)  # for a run that is resumed after its end, too
+    torch.manual_seed(run.settings.seed)  # also for a run that is resumed after its end
     batches = run.data.epoch(run.settings.seed, run.epoch)
     return (partial(batch.call, run.model, run.like) for batch in batches)
 

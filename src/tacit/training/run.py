@@ -86,7 +86,7 @@ class Run:
         self._frozen = [m for m in model.modules() if model.training and not m.training]
         wrapped: Any = fabric.setup(model, optimizer)
         self.model, self.optimizer = wrapped
-        self.like = next(model.parameters())  # its device and dtype are those of inputs
+        self.like = next(model.parameters())  # determines the device and dtype of inputs
         self.likelihood = likelihood.to(self.device)
         self._parts: dict[str, nn.Module] = {"model": model}
         if all(likelihood is not part for part in model.modules()):
@@ -94,7 +94,7 @@ class Run:
         for group in self.optimizer.param_groups:
             group["initial_lr"] = group["lr"]
         self.folder = None if folder is None else Path(folder)
-        self.draws = settings.draws  # None until the first batch tells whether several are possible
+        self.draws = settings.draws  # None until the first batch shows whether it can be split
         self.identity: dict[str, Any] = {}
         self.epoch, self.done, self.loss_sum = 0, 0, 0.0  # done: steps taken in this epoch
         self.history = History()
@@ -224,7 +224,7 @@ class Run:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Give the model its averaged parameters, if there are any, for the time of the context."""
+        """Set the model to its averaged parameters, if any, within the context."""
         with self.average.in_place_of(self._parameters()) if self.average.count else nullcontext():
             yield
 

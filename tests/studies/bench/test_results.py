@@ -72,7 +72,7 @@ def test_a_result_without_a_part_names_it(part, finished):
         ({"test": {"accuracy": "good", "nll": 1, "ece": 1, "aurc": 1}}, "unsupported operand"),
         ({"cost": {"seconds": "long", "parameters": 1}}, "a number for seconds, received 'long'"),
         ({"corrupted": {"fog": 3}}, "not subscriptable"),
-        ({"method": ["a"]}, "expected 'method' to hold a text"),
+        ({"method": ["a"]}, "expected 'method' to hold a string"),
     ],
 )
 def test_a_result_without_its_numbers_is_reported_in_one_line(change, message, finished, capsys):

@@ -21,7 +21,7 @@ SINGLE = 6.0, 0.75  # errors of 1e-9 and 2e-8
 
 
 def standardised(values: Tensor, means: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (values - means) / scales, 0 for point masses, and which components are those.
+    """Return (values - means) / scales, 0 for point masses, and a mask of the point masses.
 
     Gradients at point masses are 0, not NaN.
     """
@@ -63,14 +63,14 @@ def _quantile(q: float, means: Tensor, scales: Tensor) -> Tensor:
     x = torch.where((low < x) & (x < high), x, (low + high) / 2)
     before, settled = width, torch.zeros_like(x, dtype=torch.bool)
     for _ in range(STEPS):
-        settled = settled | ~(high - low > precise)  # at once for a single function; NaN included
+        settled = settled | ~(high - low > precise)  # at step 1 for a single function; NaN included
         if settled.all():
             break
         z, point = standardised(x, means, scales)
         probability = torch.where(point, (x >= means).to(z.dtype), torch.special.ndtr(z)).mean(0)
         density = (torch.exp(-0.5 * z.square()) / scales.masked_fill(point, math.inf)).mean(0)
         step = (probability - q) / (density / math.sqrt(2 * math.pi))
-        # A residual at rounding level says nothing where the CDF is flat: there steps are large.
+        # Where the CDF is flat, steps are large and a residual at rounding level proves nothing.
         exact = ((probability - q).abs() <= 4 * eps * q) & (step.abs() <= eps**0.5 * width)
         below = probability < q
         low = torch.where(below & ~settled, x, low)
@@ -79,7 +79,7 @@ def _quantile(q: float, means: Tensor, scales: Tensor) -> Tensor:
         taken = (low < newton) & (newton < high) & (step.abs() <= before / 2)
         following = torch.where(taken, newton, middle)
         before = (following - x).abs()
-        # An exact point still takes its Newton step, which is the better half of the digits.
+        # An exact point still takes its Newton step, which corrects the last half of the digits.
         done = exact & ~settled
         x = torch.where(settled, x, torch.where(done & ~taken, x, following))
         low, high = torch.where(done, x, low), torch.where(done, x, high)

@@ -38,7 +38,7 @@ def given_or_standard(
     """Return the parametrization of a plain network, `Standard()` if none is given.
 
     Raises:
-        TypeError: If one of the arguments is not what it should be; `caller` begins the message.
+        TypeError: If an argument has the wrong type; the message begins with `caller`.
     """
     if not isinstance(net, nn.Module):
         raise TypeError(f"{caller}: expected a network (an nn.Module), received {net!r}.")

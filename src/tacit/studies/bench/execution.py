@@ -92,8 +92,8 @@ def _attempt(
     cell: Cell, networks: str | None, made_by: dict[str, Any], here: str
 ) -> tuple[Cell, dict[str, Any] | None, str | None]:
     """Return a cell with its result or, if it failed, its traceback."""
-    # Only cells of the user's own may import from the user's folder, whose files could have the
-    # names of installed packages.
+    # Only cells that name user code may import from the current folder, whose files could shadow
+    # installed packages.
     own = ":" in cell.data or ":" in cell.method
     if own and here not in sys.path:
         sys.path.insert(0, here)

@@ -103,7 +103,7 @@ class Cell:
             object.__setattr__(self, "lr", problem.lr[self.parametrization])
 
     def _check_settings(self) -> None:
-        """Check everything that can be checked without importing what the names stand for."""
+        """Check everything that can be checked without importing the named objects."""
         for name in ("data", "method"):
             if not isinstance(getattr(self, name), str):
                 raise TypeError(f"{name}: expected a name, received {getattr(self, name)!r}.")
@@ -141,10 +141,10 @@ class Cell:
     def read(cls, given: Mapping[str, Any]) -> Cell:
         """Return the cell with the given fields from a file.
 
-        Nothing is imported because the file names it as `module:name`.
+        Objects that the file names as `module:name` are not imported.
 
         Raises:
-            ValueError: If a field is unknown, missing or impossible.
+            ValueError: If a field is unknown, missing or invalid.
         """
         defaults = {field.name: field.default for field in fields(cls)}
         if unknown := sorted(given.keys() - defaults.keys()):

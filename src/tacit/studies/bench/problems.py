@@ -74,7 +74,7 @@ def _enlarged(x: Tensor, y: Tensor) -> Images:
 
 
 def resnet(classes: int) -> Callable[..., nn.Module]:
-    """Return the constructor of the networks for photographs."""
+    """Return the constructor of the networks for natural images."""
     return partial(models.ResNet18, classes, norm="group")
 
 

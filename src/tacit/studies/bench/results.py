@@ -11,7 +11,7 @@ from tacit.studies.bench.grid import Cell, check_comparable, describe, method_of
 from tacit.studies.bench.summary import numbers_of
 
 PARTS = "cell", "test", "corrupted", "foreign", "averaging", "cost"
-LARGEST = 1e100  # of the numbers in a result; figures and sums of squares stay finite
+LARGEST = 1e100  # largest number in a result; figures and sums of squares stay finite
 FAILED = ".failed.txt"  # suffix of the file that holds the traceback of a failed cell
 
 
@@ -57,7 +57,7 @@ def read_result(path: Path) -> dict[str, Any]:
             if name == "cell":
                 result[name] = Cell.read(result[name])
         if not isinstance(result["method"], str):
-            raise ValueError("expected 'method' to hold a text")
+            raise ValueError("expected 'method' to hold a string")
         for name, number in numbers_of(result).items():
             if isinstance(number, bool) or not isinstance(number, int | float):
                 raise ValueError(f"expected a number for {name}, received {number!r}")

@@ -98,9 +98,9 @@ EXPERIMENT = Experiment(
     title="The claim `corruptions`: predictions on corrupted images.",
     about="""
     The paper's fifth figure: error, NLL and ECE on the test images under 15 corruptions at the
-    highest severity, for all methods in both parametrizations. The training runs are those of
-    `in_distribution`. GVI is compared in `gvi_comparison`; here it counts neither as a competitor
-    nor as IBVI.
+    highest severity (MNIST-C: the published ones), for all methods in both parametrizations. The
+    training runs are those of `in_distribution`. GVI is compared in `gvi_comparison`; here it
+    counts neither as a competitor nor as IBVI.
     """,
     claims=("corruptions",),
     scales=comparison.SCALES,

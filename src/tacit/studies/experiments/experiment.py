@@ -1,4 +1,4 @@
-"""What an experiment consists of: a computation, verdicts on claims, and figures."""
+"""The definition of an experiment: a computation, verdicts on claims, and figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tacit.studies.experiments.claims import CLAIMS
 from tacit.studies.experiments.verdict import Verdict
 
 SCALES = ("smoke", "cpu", "paper")
-"""Seconds, to see that it runs; minutes to hours on two cores; the size of the paper."""
+"""A test run of seconds; minutes to hours on two cores; the paper's size."""
 
 Scales: TypeAlias = Mapping[str, Mapping[str, Any]]
 """Name of a scale -> arguments of `compute` that differ from their defaults."""

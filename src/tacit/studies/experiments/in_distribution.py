@@ -159,7 +159,7 @@ EXPERIMENT = Experiment(
     about="""
     The paper's fourth figure: error, NLL and ECE of all methods in both parametrizations. The scale
     "cpu" trains LeNet-5 on 10,000 images of MNIST and of Fashion-MNIST, 20 epochs, 3 seeds;
-    "paper" uses the paper's data sets, pretrained ResNet-34, 200 epochs and 5 seeds. The training
+    "paper" uses the paper's datasets, pretrained ResNet-34, 200 epochs and 5 seeds. The training
     runs are saved in the folder `bench` beside that of the results, where `corruptions` finds them
     too; an interrupted run resumes.
     """,

@@ -19,7 +19,7 @@ def write_page(out: Path) -> Path:
         The path of index.html.
 
     Raises:
-        ValueError: If there are no results, or a file is not one of `reproduce`.
+        ValueError: If there are no results, or a file was not written by `reproduce`.
     """
     found = [experiment for name, experiment in EXPERIMENTS.items() if is_saved(out / name)]
     if not found:

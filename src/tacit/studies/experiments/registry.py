@@ -41,10 +41,10 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def find_experiment(name: str) -> Experiment:
-    """Return the experiment of a name.
+    """Return the experiment with this name.
 
     Raises:
-        ValueError: If there is none.
+        ValueError: If no experiment has this name.
     """
     if name not in EXPERIMENTS:
         raise ValueError(

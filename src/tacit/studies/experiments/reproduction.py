@@ -49,7 +49,7 @@ def read_saved(folder: Path) -> dict[str, Any]:
     """Return the saved numbers of a folder, with their arguments and provenance.
 
     Raises:
-        ValueError: If the file is not one of `reproduce`.
+        ValueError: If the file was not written by `reproduce`.
     """
     path = folder / RESULTS
     try:

@@ -48,7 +48,7 @@ def plot_comparison(
 def plot_heat(
     table: Mapping[str, Mapping[str, float]], path: str | Path | None = None, title: str = ""
 ) -> Any:
-    """Plot a table as a heat map: darker is larger, with a separate colour range per column.
+    """Plot a table as a heat map: darker is larger, with a separate color range per column.
 
     Numbers that are not finite do not affect the range. NaN and infinity are darkest, minus
     infinity is lightest.

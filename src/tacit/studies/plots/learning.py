@@ -29,7 +29,7 @@ def plot_coordinates(
 
     Raises:
         TypeError: If a row is not a mapping.
-        ValueError: If there are no rows, or a row has no such field.
+        ValueError: If there are no rows, or a row lacks a field.
     """
     from matplotlib.figure import Figure
 

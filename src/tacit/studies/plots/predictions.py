@@ -169,7 +169,7 @@ def plot_images(
         path: File to write, if any.
 
     Raises:
-        TypeError: If the prediction is not one of classes, or pictures or labels are no tensors.
+        TypeError: If these are not a class prediction and tensors of pictures and labels.
         ValueError: If there is not one picture and one label per prediction.
     """
     from matplotlib.figure import Figure
@@ -220,8 +220,8 @@ def plot_fan(
         path: File to write, if any.
 
     Raises:
-        TypeError: If the prediction is not one of a regression, or the others are no tensors.
-        ValueError: If a shape is another.
+        TypeError: If these are not a regression prediction and tensors.
+        ValueError: If a shape is wrong.
     """
     _check_kind("plot_fan", prediction, RegressionPredictive)
     grid, functions, x, y = (

@@ -136,7 +136,7 @@ def _escaped(text: str) -> str:
 
 
 def _paragraph(text: str) -> str:
-    """Return text as a paragraph of Markdown: its start is no heading, list or rule."""
+    """Return text as a paragraph of Markdown, escaped if it begins like a heading, list or rule."""
     return re.sub(r"^(#|[+-](?=[\s-]|$)|\d+(?=[.)]\s))", _entities, _escaped(text))
 
 

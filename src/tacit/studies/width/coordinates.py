@@ -173,7 +173,7 @@ def coordinate_check(
             variational model has its own.
         loss: Function of outputs and targets; by default cross-entropy for integer targets and
             squared error otherwise.
-        lr: Learning rate, before the parametrization's factors.
+        lr: Base learning rate, before the parametrization's scaling.
         optimizer: Name of the optimizer: "sgd", "adam", "adamw", ...
         steps: Number of training steps.
         seeds: Number of networks per width.

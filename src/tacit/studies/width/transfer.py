@@ -30,7 +30,7 @@ class Trial:
 
     Args:
         width: Width of the network.
-        lr: Learning rate, before the parametrization's factors.
+        lr: Base learning rate, before the parametrization's scaling.
         seed: Seed of initialization, batches and draws.
         loss: Validation loss after training; infinite if training diverged.
     """
@@ -179,7 +179,7 @@ def transfer_learning_rate(
         data: Inputs and targets to train on, examples along the first axis.
         small: Width to tune at.
         large: Width or widths to transfer to.
-        grid: Learning rates to try, before the parametrization's factors.
+        grid: Base learning rates to try, before the parametrization's scaling.
         validation: Inputs and targets for the reported loss; by default the training data.
         parametrization: Parametrization that sets the learning rates of a plain network; a
             variational model has its own.

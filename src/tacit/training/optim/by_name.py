@@ -36,8 +36,8 @@ def make_optimizer(
         weight_decay: Weight decay of the network's parameters.
         factor_speed: How fast a variational model forgets its prior; see
             `Variational.param_groups`.
-        deferred_draws: Draws of the weights per step in a loop that changes parameters by the
-            optimizer only: SGD then defers updates of wide low-rank layers where that is faster.
+        deferred_draws: Draws of the weights per step, in a loop in which only the optimizer changes
+            parameters: SGD then defers updates of wide low-rank layers where that is faster.
             None for no deferral.
         **settings: Further arguments of the optimizer, for instance `momentum`.
 

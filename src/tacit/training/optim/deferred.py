@@ -21,7 +21,7 @@ from tacit.weights.distribution import Distribution, own_precision
 class DeferredFactors:
     """The factors of a model under `tacit.SGD`, with deferred updates.
 
-    Draws along the same noise bases are a block. Each forward pass takes one integer from torch's
+    Draws along the same noise bases form a block. Each forward pass takes one integer from torch's
     generator as its seed; the noise of a block follows from the seed of its first pass.
 
     Args:
@@ -30,11 +30,11 @@ class DeferredFactors:
 
     def __init__(self, optimizer: torch.optim.SGD) -> None:
         self.layers: dict[str, dict[str, RotatedFactor]] = {}  # in the noise bases
-        self.steps = 0  # deferred since the factors were last settled
+        self.steps = 0  # number of steps deferred since the factors were last settled
         self._optimizer = weakref.ref(optimizer)
-        self._used, self._planned = 0, 0  # draws of this block
-        self._last_pass = range(0)  # its draws
-        self._seeds: set[int] = set()  # of the passes since the last step
+        self._used, self._planned = 0, 0  # numbers of draws in this block
+        self._last_pass = range(0)  # draws of the last forward pass
+        self._seeds: set[int] = set()  # seeds of the forward passes since the last step
 
     @property
     def factors(self) -> list[RotatedFactor]:
@@ -107,13 +107,13 @@ class DeferredFactors:
         self.layers, self._used, self._planned, self.steps = {}, 0, 0, 0
 
     def _take_draws(self, eligible: Mapping[str, Distribution], count: int) -> None:
-        """Determine the draws of a forward pass, in a new block if this one is used up."""
+        """Determine the draws of a forward pass, in a new block if this one is exhausted."""
         seed = int(torch.randint(2**62, ()))
         if seed in self._seeds:
             raise RuntimeError(
                 "tacit.SGD(deferred=True): the state of torch's generator is that of an earlier "
                 "forward pass of this step, but deferred draws can't be repeated. Recompute "
-                "activations by torch.utils.checkpoint, or leave out deferred=True."
+                "activations with torch.utils.checkpoint, or omit deferred=True."
             )
         self._seeds.add(seed)
         now = [id(S) for d in eligible.values() for S in d.factors.values()]
@@ -129,13 +129,13 @@ class DeferredFactors:
         for index, (label, distribution) in enumerate(eligible.items()):
             rank = cast(LowRank, distribution.covariance).rank
             basis = NoiseBasis(rank, torch.Generator().manual_seed(seed + index))
-            layer = self.layers[label] = {}  # filled one by one: memory may run out in between
+            layer = self.layers[label] = {}  # filled one by one: allocation may fail midway
             for name, factor in distribution.factors.items():
                 layer[name] = RotatedFactor(cast(nn.Parameter, factor), state[factor], basis)
             self._planned = max(self._planned, block_draws(rank))
 
     def _has_own_states(self) -> bool:
-        """Return whether the optimizer's states of the factors were not replaced meanwhile."""
+        """Return whether the optimizer still holds the factors' states of this block."""
         optimizer = self._optimizer()
         return optimizer is not None and all(
             optimizer.state.get(factor.parameter) is factor.state and MOMENTUM not in factor.state

@@ -73,7 +73,7 @@ def _is_exact(distribution: Distribution, optimizer: torch.optim.SGD) -> bool:
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """Return whether a tensor is trained in single or double precision, outside float16."""
+    """Return whether a tensor is trained in single or double precision, not under float16."""
     kind = tensor.device.type
     half = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16
     dtypes = torch.float32, torch.float64
@@ -81,9 +81,9 @@ def _is_plain(tensor: Tensor) -> bool:
 
 
 def _ordinary_call() -> bool:
-    """Return whether no inference mode, transform, process group or CUDA capture is on.
+    """Return whether no inference mode, transform, process group or CUDA capture is active.
 
-    Nor activation checkpointing, which needs the same draws again.
+    Nor activation checkpointing, which would have to repeat the draws.
     """
     if torch.is_inference_mode_enabled() or transforms_active():
         return False
@@ -91,6 +91,6 @@ def _ordinary_call() -> bool:
         return False
     if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         return False
-    # Only these can be parts of checkpointing; looking through the callers takes longer.
+    # Cheap necessary conditions of checkpointing, before the slower search of the call stack.
     plain = saved_tensor_hooks() is None and torch.is_grad_enabled() and running_backward() == -1
     return plain or not inside_checkpoint()

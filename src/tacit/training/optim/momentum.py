@@ -1,4 +1,4 @@
-"""SGD with momentum on rows of which only a few have a gradient in a step.
+"""SGD with momentum on rows, only a few of which have a gradient in a step.
 
 A step of SGD replaces a row s and its momentum v by linear combinations of s, v and the row's
 gradient g. Where g is zero, the combination is the same 2 x 2 matrix for all rows. The product of
@@ -47,7 +47,7 @@ class DeferredRows:
         return float(a), float(b) if abs(b) > NEGLIGIBLE * self._largest_lookahead else 0.0
 
     def rotate_into(self, basis: Tensor, values: Tensor, momenta: Tensor | None) -> None:
-        """Write basis @ rows, all up to date, and so their momenta; ends the use of this object."""
+        """Write basis @ current rows and momenta; this object must not be used afterwards."""
         transitions = torch.from_numpy(self.transitions).to(basis)
         if self.momenta is not None and momenta is not None:
             torch.mm(basis * transitions[:, 1, 1], self.momenta, out=momenta)
@@ -121,7 +121,7 @@ def _step_matrix(group: Mapping[str, Any], first: bool) -> np.ndarray:
 
 
 def _combine(tensor: Tensor | None, factor: float, *others: tuple[Tensor | None, float]) -> None:
-    """Multiply a tensor in place and add multiples of others, skipping what has no effect."""
+    """Multiply a tensor in place and add multiples of others, skipping terms without effect."""
     if tensor is None:
         return
     if factor != 1.0:

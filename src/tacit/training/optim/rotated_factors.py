@@ -10,7 +10,7 @@ standard normal. Then
 and the gradient with respect to s_i is d times that with respect to w; the gradients of all other
 rows are zero. A step of SGD updates this row. The effect of momentum and weight decay on the others
 is known in closed form, and their updates are deferred until their next turn (see
-`tacit.training.optim.momentum`). So a step costs a few operations on one row, whatever the rank.
+`tacit.training.optim.momentum`). A step thus costs a few operations on one row, at any rank.
 Elsewhere S is written by its columns, w = mean + S z; it is stored with the rank as its first
 dimension.
 
@@ -41,7 +41,7 @@ MOMENTUM = "momentum_buffer"  # torch's name for it in the state of SGD
 class UnsettledParameter(nn.Parameter):
     """The class of a factor while its updates are deferred: every use raises an error.
 
-    So a list of parameters kept from earlier is never silently out of date.
+    A list of parameters kept from earlier is thus never silently stale.
     """
 
     @classmethod
@@ -49,10 +49,10 @@ class UnsettledParameter(nn.Parameter):
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         raise RuntimeError(
-            "tacit.SGD(deferred=True) has not applied all updates to this factor. Take it from the "
-            "model again, by model.parameters(), or call model.settle() first. Drop gradients by "
-            "optimizer.zero_grad() and clip by optimizer.clip_grad_norm(). For other optimizers "
-            "call model.defer_to(None), or leave out deferred=True."
+            "tacit.SGD(deferred=True) has not applied all updates to this factor. Get it from "
+            "model.parameters() again, or call model.settle() first. Drop gradients with "
+            "optimizer.zero_grad() and clip with optimizer.clip_grad_norm(). For other optimizers "
+            "call model.defer_to(None), or omit deferred=True."
         )
 
 

@@ -19,7 +19,7 @@ FORMATS = torch.contiguous_format, torch.channels_last
 
 
 class SGD(GroupwiseSGD):
-    """`torch.optim.SGD` over a model's parameter groups; with `deferred=True` faster if wide.
+    """`torch.optim.SGD` over a model's parameter groups; `deferred=True` speeds up wide factors.
 
     By default this is torch's SGD, on a CPU the fused one unless `fused` or `foreach` is given.
 
@@ -31,9 +31,9 @@ class SGD(GroupwiseSGD):
 
     Deferred updates are settled, that is applied, before any access to the factors or their
     gradients through the model. Settling starts a new basis, which changes the noise drawn
-    afterwards; in every step it is slower than torch's SGD. So clip with `clip_grad_norm`, and drop
-    gradients with `optimizer.zero_grad()`. Any use of a factor that was kept from earlier, in a
-    list or by another optimizer, is an error until it is settled.
+    afterwards; settling in every step is slower than torch's SGD. So clip with `clip_grad_norm`,
+    and drop gradients with `optimizer.zero_grad()`. Any use of a factor that was kept from
+    earlier, in a list or by another optimizer, is an error until it is settled.
 
     Where deferral is slower or impossible, the update is torch's: layers with few parameters,
     hooks, other covariances, noise that is not Gaussian, ranks below twice the draws per step,
@@ -170,7 +170,7 @@ class SGD(GroupwiseSGD):
 
     @property
     def _selects_fused(self) -> bool:
-        """Whether the user left the choice among torch's implementations of a step open."""
+        """Whether the user left the choice of torch's implementation (`fused`, `foreach`) open."""
         given = self.defaults["foreach"], self.defaults["fused"]
         return given == (None, None) and not self.defaults["differentiable"]
 
