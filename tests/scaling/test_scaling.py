@@ -169,9 +169,10 @@ class TestDescribe:
         model = tacit.variational(
             mlp(50, 60, 70, 5), {"*": LowRank(6)}, parametrization=tacit.MaximalUpdate()
         )
-        for row in tacit.describe(model):
-            if row.name.startswith("factors") and row.name.endswith("weight"):
-                assert model.get_parameter(row.name).std().item() == pytest.approx(row.std, rel=0.1)
+        rows = {row.name: row.std for row in tacit.describe(model)}
+        for layer in model.layers:
+            name = f"factors.{layer.name}.weight"
+            assert model.get_parameter(name).std().item() == pytest.approx(rows[name], rel=0.1)
 
 
 class TestBadInput:
