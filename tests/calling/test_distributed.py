@@ -21,7 +21,7 @@ def train(rank, port, folder, kind):
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     ours = kind == "tacit.SGD"
     if kind == "each":
-        model = tacit.variational(net, {"*": tacit.Relative()})
+        model = tacit.variational(net, {"0": tacit.RankOneSum(2), "2": tacit.Relative()})
     else:
         model = tacit.variational(net, rank=6, draws=1 if ours else 2)
     parallel = DistributedDataParallel(model)  # starts from the parameters of rank 0

@@ -12,14 +12,21 @@ from torch.utils.checkpoint import checkpoint
 
 import tacit
 from nets import generator, mlp
-from tacit import LowRank, Relative
+from tacit import Kronecker, LowRank, RankOneSum, Relative
 
 X = torch.linspace(-1, 1, 40).reshape(10, 4)
 ONES = torch.ones(10, 4)
 
 
-def relative(net, **kwargs):
-    return tacit.variational(net, {"*": Relative(0.5)}, **kwargs)
+STRUCTURES = pytest.mark.parametrize(
+    "covariance",
+    [Relative(0.5), RankOneSum(2, 0.5), Kronecker(2, 2, 0.5)],
+    ids=lambda covariance: type(covariance).__name__,
+)
+
+
+def relative(net, covariance=None, **kwargs):
+    return tacit.variational(net, {"*": covariance or Relative(0.5)}, **kwargs)
 
 
 def distinct(output):
@@ -256,9 +263,10 @@ def test_a_parameter_read_from_a_plain_list_raises_an_error():
         relative(Listed())(X)
 
 
+@STRUCTURES
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_the_whole_model_may_be_checkpointed(reentrant):
-    model = relative(mlp(4, 8, 3).double())
+def test_the_whole_model_may_be_checkpointed(reentrant, covariance):
+    model = relative(mlp(4, 8, 3).double(), covariance)
 
     def gradients(call):
         torch.manual_seed(1)
@@ -273,8 +281,9 @@ def test_the_whole_model_may_be_checkpointed(reentrant):
     assert_close(gradients(recomputed), gradients(model))
 
 
-def test_autocast_runs_layers_in_bfloat16():
-    model = relative(mlp(4, 8, 3))
+@STRUCTURES
+def test_autocast_runs_layers_in_bfloat16(covariance):
+    model = relative(mlp(4, 8, 3), covariance)
     with torch.autocast("cpu", torch.bfloat16):
         output = model(X, generator=generator())
     assert output.dtype == torch.bfloat16
@@ -285,11 +294,14 @@ def test_autocast_runs_layers_in_bfloat16():
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
+@STRUCTURES
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
-def test_the_model_compiles_to_one_graph_and_trains(backend):
+def test_the_model_compiles_to_one_graph_and_trains(backend, covariance):
+    if backend == "inductor" and not isinstance(covariance, Relative):
+        pytest.skip("compiled for one structure, which takes long")
     torch.compiler.reset()
     net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))
-    model = relative(net)
+    model = relative(net, covariance)
     compiled = torch.compile(model, fullgraph=True, backend=backend)
     x = torch.ones(5, 1, 6, 6)
     with pytest.raises(RuntimeError, match="call the model once in this mode"):

@@ -128,10 +128,14 @@ NETS = {
 }
 
 
-COVARIANCES = [HALF, RankOneSum(3), Kronecker(2, 1)]
+STRUCTURES = pytest.mark.parametrize(
+    "covariance",
+    [HALF, RankOneSum(3), Kronecker(2, 1)],
+    ids=lambda covariance: type(covariance).__name__,
+)
 
 
-@pytest.mark.parametrize("covariance", COVARIANCES, ids=lambda c: type(c).__name__)
+@STRUCTURES
 @pytest.mark.parametrize("name", NETS)
 def test_outputs_and_gradients_equal_those_of_weight_space(name, covariance, monkeypatch):
     make, shape = NETS[name]
@@ -142,28 +146,31 @@ def test_outputs_and_gradients_equal_those_of_weight_space(name, covariance, mon
     assert model.activation_space.refused == {}
 
 
-def test_channels_last_is_kept(monkeypatch):
+@STRUCTURES
+def test_channels_last_is_kept(covariance, monkeypatch):
     net = nn.Conv2d(2, 3, 3).to(memory_format=torch.channels_last)
     x = randn(4, 2, 6, 6).contiguous(memory_format=torch.channels_last)
-    model = check_equals_weight_space(net, x, monkeypatch)
+    model = check_equals_weight_space(net, x, monkeypatch, None, covariance)
     assert model(x).is_contiguous(memory_format=torch.channels_last)
 
 
 WORDS = torch.tensor([[1, 2, 0, 0], [3, 4, 5, 0], [5, 0, 1, 2]])
 
 
+@STRUCTURES
 @pytest.mark.parametrize("padding", [None, 0, -6])
-def test_embeddings_keep_their_padding_row(padding, monkeypatch):
+def test_embeddings_keep_their_padding_row(padding, covariance, monkeypatch):
     net = nn.Embedding(6, 3, padding_idx=padding)
     if padding is not None:
         nn.init.ones_(net.weight)  # otherwise the row is 0
-    model = check_equals_weight_space(net, WORDS, monkeypatch)
+    model = check_equals_weight_space(net, WORDS, monkeypatch, None, covariance)
     row = model(WORDS)[0, 2]
     assert torch.equal(row, net.weight[0]) == (padding is not None)
 
 
-def test_a_tied_embedding_and_output_layer_share_their_noise(monkeypatch):
-    check_equals_weight_space(Tied(), WORDS, monkeypatch, ["embedding", "body"])
+@STRUCTURES
+def test_a_tied_embedding_and_output_layer_share_their_noise(covariance, monkeypatch):
+    check_equals_weight_space(Tied(), WORDS, monkeypatch, ["embedding", "body"], covariance)
 
 
 def test_a_padding_row_of_a_tied_output_layer_has_no_noise(monkeypatch):
@@ -227,10 +234,11 @@ def test_a_weight_used_with_its_inputs_in_another_dimension_has_the_noise_of_wei
     assert_close(model(x, samples=5, generator=generator()), model(x, weights=weights))
 
 
+@STRUCTURES
 @pytest.mark.parametrize("kwargs", [{"draws": 3}, {"samples": 3}], ids=str)
-def test_shared_draws_equal_weight_space(kwargs):
+def test_shared_draws_equal_weight_space(kwargs, covariance):
     net = nn.Sequential(nn.Conv2d(2, 4, 3, groups=2), nn.Flatten(), nn.Linear(16, 3))
-    model = tacit.variational(net.double(), {"*": Relative(0.5)})
+    model = tacit.variational(net.double(), {"*": covariance})
     x = randn(6, 2, 4, 4)
     output = model(x, generator=generator(), **kwargs)
     expected = model(x, weights=model.sample(3, generator=generator()))

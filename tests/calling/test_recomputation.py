@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 import tacit
-from tacit import LowRank, Relative
+from tacit import Kronecker, LowRank, RankOneSum, Relative
 
 X = torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
@@ -35,8 +35,9 @@ class Checkpointed(nn.Module):
         return self.last(hidden)
 
 
-def relative(net):
-    return tacit.variational(net, {"*inner.?": Relative(0.5), "last": Relative(0.5)})
+def relative(net, covariance=None):
+    where = dict.fromkeys(["*inner.?", "last"], covariance or Relative(0.5))
+    return tacit.variational(net, where, generator=torch.Generator().manual_seed(0))
 
 
 def gradients(model, passes=2):
@@ -49,10 +50,15 @@ def gradients(model, passes=2):
     return [x.grad, *(parameter.grad for parameter in model.parameters())]
 
 
+@pytest.mark.parametrize(
+    "covariance",
+    [Relative(0.5), RankOneSum(2), Kronecker(2, 2)],
+    ids=lambda covariance: type(covariance).__name__,
+)
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_gradients_are_those_without_checkpointing(reentrant):
-    plain = relative(Checkpointed(recompute=False))
-    assert_close(gradients(relative(Checkpointed(reentrant))), gradients(plain))
+def test_gradients_are_those_without_checkpointing(reentrant, covariance):
+    plain = relative(Checkpointed(recompute=False), covariance)
+    assert_close(gradients(relative(Checkpointed(reentrant), covariance)), gradients(plain))
 
 
 def test_a_layer_that_is_used_twice_has_the_same_noise():
