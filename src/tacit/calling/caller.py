@@ -233,7 +233,7 @@ class Caller:
             # vmap returns tensors only, so the output's containers leave through `structure`.
             nonlocal structure
             own_inputs = with_tensors(inputs, tensors) if stacked_inputs else inputs
-            structure = self.call(module, prepare(state) if prepare else state, own_inputs)
+            structure = self.call(module, state if prepare is None else prepare(state), own_inputs)
             return tuple(tensors_in(structure))
 
         dims = (0, *(0 if tensor.ndim else None for tensor in tensors))
@@ -257,7 +257,7 @@ class Caller:
         outputs = []
         for m in range(_count(state)):
             one: Weights = {name: stacked[m] for name, stacked in state.items()}
-            one = prepare(one) if prepare else one
+            one = one if prepare is None else prepare(one)
             outputs.append(self.call(module, one, _slice(inputs, m) if stacked_inputs else inputs))
         return stack(outputs)
 
