@@ -204,7 +204,8 @@ class Caller:
         state = {**weights, **statistics}
         kind = (stacked_inputs, module.training)
         single = not stacked_inputs and _count(weights) == 1
-        if single or kind in self.obstacles:
+        # Exported under vmap, convolutions have a fixed batch size, and torch 2.9 can't save them.
+        if single or kind in self.obstacles or torch.compiler.is_exporting():
             return self._loop(module, state, inputs, stacked_inputs, prepare), statistics
         try:
             return self._vectorized(module, state, inputs, stacked_inputs, prepare), statistics

@@ -56,6 +56,8 @@ def trial(module: nn.Module, evaluation: bool = False) -> Iterator[None]:
         with torch.no_grad(), torch.random.fork_rng():
             yield
     finally:
+        # Some versions of torch would reuse weights cast here, without their gradients.
+        torch.clear_autocast_cache()
         for part in changed:
             part.training = True
         with torch.no_grad():
