@@ -35,7 +35,7 @@ from tacit.weights.covariance import (
 
 if TYPE_CHECKING:
     from tacit import data, methods, metrics, models, testing, theory
-    from tacit.inference import calibrate, evaluate, load, predict, save
+    from tacit.inference import calibrate, conformal, evaluate, load, predict, save
     from tacit.studies import plots
     from tacit.studies.width import coordinate_check, transfer_learning_rate
     from tacit.training import ELBO, GVI, SGD, ExpectedLoss, fit, objective
@@ -62,6 +62,7 @@ __all__ = [
     "Relative",
     "Standard",
     "calibrate",
+    "conformal",
     "coordinate_check",
     "covariance",
     "data",
@@ -100,7 +101,7 @@ _ROOMS = (
     *("studies", "testing", "theory", "training"),
 )
 _NAMES = {
-    "tacit.inference": ("calibrate", "evaluate", "load", "predict", "save"),
+    "tacit.inference": ("calibrate", "conformal", "evaluate", "load", "predict", "save"),
     "tacit.studies": ("plots",),
     "tacit.studies.width": ("coordinate_check", "transfer_learning_rate"),
     "tacit.training": ("ELBO", "GVI", "SGD", "ExpectedLoss", "fit", "objective"),

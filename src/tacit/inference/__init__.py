@@ -1,7 +1,9 @@
 """Using a trained model: predictions, scores, calibration, files."""
 
 from tacit.inference.calibration import Calibration, calibrate
+from tacit.inference.conformal_prediction import conformal
 from tacit.inference.functions import Cost, Predictor, predict
+from tacit.inference.prediction_sets import PredictionIntervals, PredictionSets
 from tacit.inference.rescaling import rescaled_mean
 from tacit.inference.saving import load, save
 from tacit.inference.scores import evaluate
@@ -9,8 +11,11 @@ from tacit.inference.scores import evaluate
 __all__ = [
     "Calibration",
     "Cost",
+    "PredictionIntervals",
+    "PredictionSets",
     "Predictor",
     "calibrate",
+    "conformal",
     "evaluate",
     "load",
     "predict",

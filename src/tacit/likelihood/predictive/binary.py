@@ -65,8 +65,8 @@ class BinaryPredictive(Predictive):
         return replace(self, logits=self.logits[:, rows(index, len(self))])
 
     @cached_property
-    def _two_classes(self) -> ClassPredictive:
-        # The negative class has logit 0; each target becomes a two-class problem.
+    def two_classes(self) -> ClassPredictive:
+        """Each target as a problem of two classes, of which the negative one has logit 0."""
         logits = torch.stack([torch.zeros_like(self.logits), self.logits], -1)
         return ClassPredictive(logits, self.averaging)
 
@@ -79,10 +79,9 @@ class BinaryPredictive(Predictive):
         t = as_tensor("targets", targets)
         check_binary(t)
         if _hard(t):
-            return self._two_classes.errors(t.long())
+            return self.two_classes.errors(t.long())
         negative, positive = (
-            self._two_classes.errors(torch.full_like(t, label, dtype=torch.long))
-            for label in (0, 1)
+            self.two_classes.errors(torch.full_like(t, label, dtype=torch.long)) for label in (0, 1)
         )
         t = t.flatten().cpu().double()
         # Where t is 0 or 1 the other outcome doesn't count, even if its NLL is infinite.
@@ -96,20 +95,20 @@ class BinaryPredictive(Predictive):
         t = as_tensor("targets", targets)
         check_binary(t)
         if _hard(t):
-            return self._two_classes.sums(t.long())
-        log_probs, _ = self._two_classes.flattened(torch.zeros_like(t, dtype=torch.long))
+            return self.two_classes.sums(t.long())
+        log_probs, _ = self.two_classes.flattened(torch.zeros_like(t, dtype=torch.long))
         t = t.flatten().cpu().double()
         return {"classwise_gaps": frequency_gaps(log_probs.exp(), torch.stack([1 - t, t], -1))}
 
     @cached_property
     def log_probs(self) -> Tensor:
         """Log-probabilities of the negative and the positive class, (B, ..., 2)."""
-        return self._two_classes.log_probs
+        return self.two_classes.log_probs
 
     @property
     def probs(self) -> Tensor:
         """Probability of the positive class, (B, ...)."""
-        return self._two_classes.probs[..., 1]
+        return self.two_classes.probs[..., 1]
 
     @property
     def label(self) -> Tensor:
@@ -119,22 +118,22 @@ class BinaryPredictive(Predictive):
     @property
     def confidence(self) -> Tensor:
         """Probability of the more probable class, (B, ...)."""
-        return self._two_classes.confidence
+        return self.two_classes.confidence
 
     @property
     def entropy(self) -> Tensor:
         """Entropy in nats, (B, ...): total uncertainty."""
-        return self._two_classes.entropy
+        return self.two_classes.entropy
 
     @property
     def expected_entropy(self) -> Tensor:
         """Mean entropy of the individual functions, (B, ...): aleatoric."""
-        return self._two_classes.expected_entropy
+        return self.two_classes.expected_entropy
 
     @property
     def mutual_information(self) -> Tensor:
         """Mutual information of target and function, (B, ...): epistemic, at least 0."""
-        return self._two_classes.mutual_information
+        return self.two_classes.mutual_information
 
 
 def _hard(targets: Tensor) -> bool:

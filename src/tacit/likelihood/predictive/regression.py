@@ -78,7 +78,7 @@ class RegressionPredictive(Predictive):
         The density of a function without noise is 0, except at its prediction, where a scale of 0
         counts as the smallest positive number: finite, so that means over examples are not NaN.
         """
-        targets = self._aligned(targets)
+        targets = self.aligned(targets)
         z, point = mixture.standardised(targets, self.means, self.scales)
         constant = 0.5 * math.log(2 * math.pi)
         log_densities = -0.5 * z.square() - self.scales.masked_fill(point, 1).log() - constant
@@ -89,7 +89,7 @@ class RegressionPredictive(Predictive):
 
     def cdf(self, values: Values) -> Tensor:
         """Return the probability that the target is at most `values`, (B, ...)."""
-        return mixture.cdf(self._aligned(values), self.means, self.scales)
+        return mixture.cdf(self.aligned(values), self.means, self.scales)
 
     def quantile(self, q: float) -> Tensor:
         """Return the q-quantile of the mixture, (B, ...), to floating-point precision.
@@ -108,7 +108,7 @@ class RegressionPredictive(Predictive):
     def coverage(self, targets: Values, level: float = 0.9) -> float:
         """Return the fraction of targets inside their central interval."""
         low, high = self.interval(level)
-        targets = self._aligned(targets)
+        targets = self.aligned(targets)
         return ((low <= targets) & (targets <= high)).double().mean().item()
 
     def crps(self, targets: Values) -> Tensor:
@@ -118,7 +118,7 @@ class RegressionPredictive(Predictive):
         X_i ~ N(m_i, s_i^2) (Grimit et al., 2006). The first term has a closed form. The second is
         an integral or a sum over near pairs; see `mixture.half_mean_distance`.
         """
-        difference = self._aligned(targets) - self.means
+        difference = self.aligned(targets) - self.means
         z, point = mixture.standardised(difference, torch.zeros_like(difference), self.scales)
         density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
         noisy = 2 * self.scales * density + difference * (2 * torch.special.ndtr(z) - 1)
@@ -130,7 +130,7 @@ class RegressionPredictive(Predictive):
         """Return NLL, squared error, CRPS, 90% coverage and interval score, each (B, ...)."""
         if torch.finfo(self.means.dtype).bits < 32:
             return self.to(torch.float32).errors(targets)
-        targets = self._aligned(targets)
+        targets = self.aligned(targets)
         low, high = self.interval(0.9)
         return {
             "nll": -self.log_prob(targets),
@@ -140,7 +140,7 @@ class RegressionPredictive(Predictive):
             "interval_score_90": metrics.interval_score(low, high, targets, 0.9),
         }
 
-    def _aligned(self, targets: Values) -> Tensor:
+    def aligned(self, targets: Values) -> Tensor:
         """Return targets reshaped to the predictions; (B,) and (B, 1) are interchangeable."""
         expected, found = self.means.shape[1:], as_tensor("targets", targets).to(self.means)
         if found.shape not in (expected, (*expected, 1)) and (*found.shape, 1) != expected:

@@ -1,0 +1,292 @@
+"""Split conformal prediction: sets and intervals that contain the target with a stated probability.
+
+Thresholds are order statistics of scores on calibration data. If these and the new example are
+exchangeable, the k-th smallest of n scores, k = ceil((n + 1) level), is at least the new example's
+score with probability at least `level`, whatever the model (Vovk et al., 2005; Lei et al., 2018).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args, overload
+
+import torch
+from torch import Tensor
+
+from tacit._support import checks
+from tacit.inference.prediction_sets import PredictionIntervals, PredictionSets
+from tacit.likelihood.predictive import (
+    BinaryPredictive,
+    ClassPredictive,
+    Predictive,
+    RegressionPredictive,
+)
+from tacit.metrics.arguments import Values, between_0_and_1
+
+ClassScore: TypeAlias = Literal["lac", "aps", "raps"]
+NumberScore: TypeAlias = Literal["std", "quantiles"]
+
+
+@dataclass(frozen=True, eq=False)
+class ConformalClasses:
+    """Turns predictions of classes into sets of classes; made by `conformal`.
+
+    Attributes:
+        level: Probability that a set contains the true class.
+        score: The nonconformity score.
+        thresholds: Largest score of a class in the set, in a shape that broadcasts to the classes
+            of an example: one for each label of an example, (..., 1), or for each class, (C,).
+        shape: Shape of an example's probabilities, (..., C).
+        penalty: Of "raps": added to the score for each rank beyond `free`.
+        free: Of "raps": number of classes without penalty.
+        allow_empty: Whether sets may be empty; otherwise they contain the most probable class.
+    """
+
+    level: float
+    score: ClassScore
+    thresholds: Tensor
+    shape: tuple[int, ...]
+    penalty: float
+    free: int
+    allow_empty: bool
+
+    def __call__(self, prediction: ClassPredictive | BinaryPredictive) -> PredictionSets:
+        """Return a set of classes for each example."""
+        own = _classes(prediction)
+        scores = class_scores(own, self.score, self.penalty, self.free)
+        if scores.shape[1:] != self.shape:
+            raise ValueError(
+                f"conformal: expected probabilities of shape {self.shape} for each example, as in "
+                f"the calibration, received {tuple(scores.shape[1:])}."
+            )
+        members = scores <= self.thresholds.to(scores.device)
+        if not self.allow_empty:
+            members = members.scatter(-1, scores.argmin(-1, keepdim=True), True)
+        return PredictionSets(members, self.level, own.class_names)
+
+
+@dataclass(frozen=True, eq=False)
+class ConformalNumbers:
+    """Turns predictions of numbers into intervals; made by `conformal`.
+
+    Attributes:
+        level: Probability that an interval, or a box of intervals, contains the target.
+        score: The nonconformity score.
+        thresholds: Largest score inside, one per output, (...), or one for all.
+        joint: Whether the intervals of an example contain all its targets at once.
+    """
+
+    level: float
+    score: NumberScore
+    thresholds: Tensor
+    joint: bool
+
+    def __call__(self, prediction: RegressionPredictive) -> PredictionIntervals:
+        """Return an interval for each target."""
+        if not isinstance(prediction, RegressionPredictive):
+            raise TypeError(
+                "conformal: expected predictions of numbers, as in the calibration, received "
+                f"{type(prediction).__name__}."
+            )
+        if not self.joint and prediction.mean.shape[1:] != self.thresholds.shape:
+            raise ValueError(
+                f"conformal: expected predictions of shape {tuple(self.thresholds.shape)} for each "
+                f"example, received {tuple(prediction.mean.shape[1:])}."
+            )
+        thresholds = self.thresholds.to(prediction.mean)
+        if self.score == "std":
+            width = thresholds * prediction.std
+            return PredictionIntervals(
+                prediction.mean - width, prediction.mean + width, self.level, self.joint
+            )
+        low, high = prediction.interval(self.level)
+        middle = (low + high) / 2  # a negative threshold shrinks intervals at most to a point
+        low = torch.minimum(low - thresholds, middle)
+        return PredictionIntervals(
+            low, torch.maximum(high + thresholds, middle), self.level, self.joint
+        )
+
+
+@overload
+def conformal(
+    prediction: ClassPredictive | BinaryPredictive,
+    targets: Values,
+    level: float = ...,
+    *,
+    score: ClassScore | None = ...,
+    by_class: bool = ...,
+    penalty: float = ...,
+    free: int = ...,
+    allow_empty: bool = ...,
+) -> ConformalClasses: ...
+@overload
+def conformal(
+    prediction: RegressionPredictive,
+    targets: Values,
+    level: float = ...,
+    *,
+    score: NumberScore | None = ...,
+    joint: bool = ...,
+) -> ConformalNumbers: ...
+def conformal(
+    prediction: Predictive,
+    targets: Values,
+    level: float = 0.9,
+    *,
+    score: ClassScore | NumberScore | None = None,
+    by_class: bool = False,
+    penalty: float = 0.01,
+    free: int = 5,
+    allow_empty: bool = False,
+    joint: bool = False,
+) -> ConformalClasses | ConformalNumbers:
+    """Calibrate sets of classes, or intervals, that contain the target with a stated probability.
+
+    The probability is over calibration data and new examples together, which have to be
+    exchangeable: new examples from another distribution have no guarantee. The calibration data
+    must not have been used for training, nor for a temperature.
+
+    Args:
+        prediction: Predictions for the calibration data, by any method.
+        targets: Their targets.
+        level: Probability with which sets and intervals contain the target, at least.
+        score: What is compared with a threshold. For classes "lac" (1 - probability, the default:
+            the smallest sets on average), "aps" (the total probability of the classes at least as
+            probable: larger sets for harder examples) or "raps" (the same with a penalty for
+            unlikely classes). For numbers "std" (the error in units of the predictive standard
+            deviation, the default) or "quantiles" (the distance to the central interval, as in
+            conformalized quantile regression).
+        by_class: For classes: whether the probability holds for each class separately, which needs
+            enough calibration examples of each (Mondrian).
+        penalty: For "raps": added to the score for each rank beyond `free`.
+        free: For "raps": number of classes without penalty.
+        allow_empty: For classes: whether sets may be empty. Otherwise the most probable class is
+            added, which can only increase the probability.
+        joint: For several outputs per example: whether their intervals contain all targets of an
+            example at once, with the stated probability. Otherwise it holds for each output.
+
+    Returns:
+        A function from predictions to `PredictionSets` or `PredictionIntervals`.
+
+    Raises:
+        ValueError: If there are too few calibration examples for the level.
+
+    Examples:
+        >>> import tacit, torch
+        >>> model = tacit.variational(torch.nn.Linear(4, 3), likelihood=tacit.Categorical())
+        >>> x, y = torch.randn(200, 4), torch.randint(3, (200,))
+        >>> sets = tacit.conformal(tacit.predict(model, x), y, level=0.8)
+        >>> found = sets(tacit.predict(model, torch.randn(5, 4)))
+        >>> found.members.shape
+        torch.Size([5, 3])
+    """
+    level = between_0_and_1("conformal(level)", level)
+    if isinstance(prediction, RegressionPredictive):
+        kind = _choice(score or "std", NumberScore)
+        if by_class:
+            raise ValueError("by_class: applies to predictions of classes only.")
+        return _calibrated_numbers(prediction, targets, level, kind, joint)
+    if joint:
+        raise ValueError("joint: applies to predictions of numbers only.")
+    own = _classes(prediction)
+    kind = _choice(score or "lac", ClassScore)
+    penalty = checks.nonnegative_number("penalty", penalty)
+    labels = own.flattened(targets)[1].reshape(own.log_probs.shape[:-1])
+    scores = class_scores(own, kind, penalty, free).cpu()
+    true = scores.gather(-1, labels[..., None])[..., 0]
+    found = _by_class(own, true, labels, level) if by_class else threshold(true, level)[..., None]
+    shape = tuple(scores.shape[1:])
+    return ConformalClasses(level, kind, found, shape, penalty, free, allow_empty)
+
+
+def _by_class(own: ClassPredictive, true: Tensor, labels: Tensor, level: float) -> Tensor:
+    """Return a threshold for each class, (C,), from the scores of the true classes."""
+    if true.ndim > 1:
+        raise ValueError("by_class: expected one label per example, received several.")
+    names = own.class_names or tuple(map(str, range(own.log_probs.shape[-1])))
+    return torch.stack(
+        [threshold(true[labels == k], level, f" of class {name}") for k, name in enumerate(names)]
+    )
+
+
+def _calibrated_numbers(
+    prediction: RegressionPredictive,
+    targets: Values,
+    level: float,
+    score: NumberScore,
+    joint: bool,
+) -> ConformalNumbers:
+    y = prediction.aligned(targets)
+    if y.isnan().any():
+        raise ValueError("targets: some are NaN.")
+    if score == "std":
+        smallest = torch.finfo(y.dtype).tiny
+        errors = (y - prediction.mean).abs() / prediction.std.clamp_min(smallest)
+    else:
+        low, high = prediction.interval(level)
+        errors = torch.maximum(low - y, y - high)
+    errors = errors.flatten(1).amax(1) if joint else errors
+    return ConformalNumbers(level, score, threshold(errors, level), joint)
+
+
+def threshold(scores: Tensor, level: float, of: str = "") -> Tensor:
+    """Return the ceil((n + 1) level)-th smallest of n scores.
+
+    Args:
+        scores: Scores of the calibration examples, (n, ...).
+        level: Probability of a new example's score not to exceed it.
+        of: Which examples, for the error message.
+
+    Raises:
+        ValueError: If n is so small that no score is large enough.
+    """
+    count = len(scores)
+    rank = math.ceil((count + 1) * level - 1e-9)  # 10 * 0.9 is 9, not a little more
+    if rank > count:
+        needed = math.ceil(level / (1 - level) - 1e-9)
+        raise ValueError(
+            f"conformal: a level of {level:g} needs at least {needed} calibration examples{of}, "
+            f"received {count}."
+        )
+    found: Tensor = scores.kthvalue(rank, dim=0).values
+    return found
+
+
+def class_scores(
+    prediction: ClassPredictive, score: ClassScore, penalty: float = 0.0, free: int = 0
+) -> Tensor:
+    """Return the nonconformity score of each class, (B, C), in double precision.
+
+    Args:
+        prediction: Predictions of classes.
+        score: "lac", "aps" or "raps"; see `conformal`.
+        penalty: For "raps": added to the score for each rank beyond `free`.
+        free: For "raps": number of classes without penalty.
+    """
+    # Renormalised: in half precision the probabilities do not quite sum to 1.
+    probs = torch.softmax(prediction.log_probs.double(), -1)
+    if score == "lac":
+        return 1 - probs
+    ordered = probs.sort(dim=-1, descending=True, stable=True)
+    cumulative = ordered.values.cumsum(-1)
+    if score == "raps":
+        rank = torch.arange(1, probs.shape[-1] + 1, device=probs.device)
+        cumulative = cumulative + penalty * (rank - free).clamp_min(0)
+    return torch.empty_like(probs).scatter(-1, ordered.indices, cumulative)
+
+
+def _classes(prediction: Predictive) -> ClassPredictive:
+    if isinstance(prediction, BinaryPredictive):
+        return prediction.two_classes
+    if isinstance(prediction, ClassPredictive):
+        return prediction
+    raise TypeError(
+        f"conformal: expected predictions from tacit.predict, received {type(prediction).__name__}."
+    )
+
+
+def _choice(score: str, kinds: object) -> Any:
+    if score not in get_args(kinds):
+        raise ValueError(f"score: expected {', '.join(get_args(kinds))}; received {score!r}.")
+    return score

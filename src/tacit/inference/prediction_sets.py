@@ -1,0 +1,100 @@
+"""Sets of classes and intervals of numbers with a coverage guarantee; made by `tacit.conformal`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from tacit.metrics.arguments import Values, as_tensor
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PredictionSets:
+    """A set of classes for each of B examples.
+
+    Args:
+        members: Whether each class is in the set, (B, ..., C).
+        level: Probability with which a set contains the true class.
+        class_names: Names of the classes, if known.
+    """
+
+    members: Tensor
+    level: float
+    class_names: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __repr__(self) -> str:
+        size = self.size.double().mean().item() if len(self) else 0.0
+        return f"PredictionSets({len(self)} examples, level {self.level:g}, mean size {size:.2f})"
+
+    @property
+    def size(self) -> Tensor:
+        """Number of classes in each set, (B, ...)."""
+        return self.members.sum(-1)
+
+    @property
+    def label_names(self) -> list[list[str]]:
+        """Names of the classes in each set, or their indices if the classes have no names."""
+        names = self.class_names or [str(k) for k in range(self.members.shape[-1])]
+        flat = self.members.flatten(0, -2).tolist()
+        return [[name for name, inside in zip(names, row, strict=True) if inside] for row in flat]
+
+    def coverage(self, targets: Values) -> float:
+        """Return the fraction of sets that contain their label."""
+        labels = as_tensor("targets", targets).to(self.members.device).long()
+        if labels.numel() != self.members[..., 0].numel():
+            raise ValueError(
+                f"targets: expected {self.members[..., 0].numel()} labels, received "
+                f"{labels.numel()}."
+            )
+        inside = self.members.gather(-1, labels.reshape(*self.members.shape[:-1], 1))
+        return inside.double().mean().item()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PredictionIntervals:
+    """An interval for each target of B examples.
+
+    Args:
+        low: Lower bounds, (B, ...).
+        high: Upper bounds, (B, ...).
+        level: Probability with which an interval, or all of an example's, contain the target.
+        joint: Whether it holds for all targets of an example at once.
+    """
+
+    low: Tensor
+    high: Tensor
+    level: float
+    joint: bool = False
+
+    def __len__(self) -> int:
+        return len(self.low)
+
+    def __repr__(self) -> str:
+        width = self.width.double().mean().item() if len(self) else 0.0
+        kind = "boxes" if self.joint else "intervals"
+        return (
+            f"PredictionIntervals({len(self)} examples, {kind} of level {self.level:g}, mean width "
+            f"{width:.4g})"
+        )
+
+    @property
+    def width(self) -> Tensor:
+        """Widths of the intervals, (B, ...)."""
+        return self.high - self.low
+
+    def coverage(self, targets: Values) -> float:
+        """Return the fraction of intervals, or of boxes, that contain their targets."""
+        found = as_tensor("targets", targets).to(self.low)
+        if found.numel() != self.low.numel() or len(found) != len(self.low):
+            raise ValueError(
+                f"targets: expected the shape {tuple(self.low.shape)}, received "
+                f"{tuple(found.shape)}."
+            )
+        y = found.reshape(self.low.shape)
+        inside = (self.low <= y) & (y <= self.high)
+        inside = inside.flatten(1).all(1) if self.joint else inside
+        return inside.double().mean().item()
