@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from tacit.likelihood.predictive.abstention import Abstention
 from tacit.likelihood.predictive.base import Predictive, rows
 from tacit.likelihood.predictive.classification import (
     Averaging,
@@ -99,6 +100,12 @@ class BinaryPredictive(Predictive):
         log_probs, _ = self.two_classes.flattened(torch.zeros_like(t, dtype=torch.long))
         t = t.flatten().cpu().double()
         return {"classwise_gaps": frequency_gaps(log_probs.exp(), torch.stack([1 - t, t], -1))}
+
+    def select(self, targets: Values, risk: float, confidence: float = 0.95) -> Abstention:
+        """Return a rule that abstains from uncertain predictions; see `ClassPredictive.select`."""
+        labels = as_tensor("targets", targets)
+        check_binary(labels)
+        return self.two_classes.select(labels.long(), risk, confidence)
 
     @cached_property
     def log_probs(self) -> Tensor:

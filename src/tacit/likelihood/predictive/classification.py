@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tacit import metrics
+from tacit.likelihood.predictive.abstention import Abstention, abstention
 from tacit.likelihood.predictive.base import Predictive, rows
 from tacit.metrics.arguments import Values, as_tensor
 
@@ -194,6 +195,33 @@ class ClassPredictive(Predictive):
         if probs.shape[-1] > TOP:
             found[f"top{TOP}"] = metrics.among_first(log_probs, labels, TOP)
         return found
+
+    def select(self, targets: Values, risk: float, confidence: float = 0.95) -> Abstention:
+        """Return a rule that abstains from uncertain predictions so that few answers are wrong.
+
+        Call it on predictions for calibration data, and the rule on new predictions: it returns
+        which to answer. Data used for training or for a temperature give no guarantee.
+
+        Args:
+            targets: Labels of the calibration data.
+            risk: Bound on the error rate among the answered, for examples from the same
+                distribution.
+            confidence: Probability, over the calibration data, with which the bound holds.
+
+        Raises:
+            ValueError: If there are too few examples, or too many errors, for any threshold.
+
+        Examples:
+            >>> import torch
+            >>> labels = torch.arange(400) % 2
+            >>> logits = 5 * torch.eye(2)[labels]
+            >>> logits[:100] = torch.tensor([1.0, 0.0])  # uncertain, and half of them wrong
+            >>> rule = ClassPredictive(logits[None]).select(labels, risk=0.05)
+            >>> rule.coverage, rule.error, rule(ClassPredictive(torch.zeros(1, 1, 2)))
+            (0.75, 0.0, tensor([False]))
+        """
+        correct = self.errors(targets)["accuracy"] > 0.5
+        return abstention(self.confidence.flatten().cpu(), correct, risk, confidence)
 
     def sums(self, targets: Values) -> dict[str, Tensor]:
         return {"classwise_gaps": metrics.classwise_gaps(*self.flattened(targets))}
