@@ -18,6 +18,9 @@ from tacit._support import checks
 class Noise(ABC):
     """A distribution of independent components with mean 0 and variance 1."""
 
+    symmetric: bool = False
+    """Whether z and -z have the same distribution, so that examples can share random numbers."""
+
     @abstractmethod
     def sample(
         self, shape: tuple[int, ...], *, like: Tensor, generator: torch.Generator | None = None
@@ -41,6 +44,8 @@ class Gaussian(Noise):
         torch.float64
     """
 
+    symmetric = True
+
     def sample(
         self, shape: tuple[int, ...], *, like: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
@@ -53,6 +58,8 @@ class Laplace(Noise):
 
     The difference of two standard exponentials is Laplace with variance 2.
     """
+
+    symmetric = True
 
     def sample(
         self, shape: tuple[int, ...], *, like: Tensor, generator: torch.Generator | None = None
@@ -75,6 +82,7 @@ class StudentT(Noise):
     """
 
     df: float
+    symmetric = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "df", checks.positive_number("StudentT(df)", self.df, above=2.0))
