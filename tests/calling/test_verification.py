@@ -220,3 +220,27 @@ def test_weights_beside_noise_in_activation_space_are_verified_too(kwargs):
     model = tacit.variational(Bypassing(), {"first": Relative(0.5), "last": LowRank(2)})
     with pytest.raises(RuntimeError, match=r"'last\.weight' other than as an attribute"):
         model(X, **kwargs)
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"draws": 2}])
+def test_masked_logits_are_compared_once(kwargs):
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net, self.calls = mlp(4, 8, 3), 0
+
+        def forward(self, x):
+            self.calls += 1
+            return self.net(x).masked_fill(torch.arange(3) == 1, -torch.inf)
+
+    model = relative(Masked(), **kwargs)
+    model(ONES)
+    model.module.calls = 0
+    assert distinct(model(ONES)) == kwargs.get("draws", 10)
+    assert model.module.calls == 1
+
+
+def test_outputs_that_are_not_a_number_leave_the_question_open():
+    model = relative(nn.Sequential(mlp(4, 8, 3), nn.Linear(3, 3)))
+    model(torch.full((10, 4), torch.nan))
+    assert not model.activation_space.verified
