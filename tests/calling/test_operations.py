@@ -328,3 +328,20 @@ def test_checkpointing_inside_the_module_still_frees_activations(monkeypatch):
     loss = model(x).square().mean()
     assert kept[0].expired()
     loss.backward()
+
+
+def test_attention_with_noise_of_output_units_has_the_noise_of_weight_space():
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.MultiheadAttention(4, 2, batch_first=True, vdim=3)
+
+        def forward(self, x, values):
+            return self.layer(x, x, values)[0]
+
+    where = {"layer.q_proj_weight": Relative(0.5, axis=0), "layer.out_proj": Relative(0.5)}
+    model = tacit.variational(Attention().double(), where)
+    inputs = randn(5, 3, 4), randn(5, 3, 3)
+    weights = model.sample(2, generator=generator())
+    expected = model(*inputs, weights=weights)
+    assert_close(model(*inputs, samples=2, generator=generator()), expected)

@@ -220,6 +220,9 @@ def _attention(
         isinstance(weight, NoisyWeight) and isinstance(weight.noise, Added) for weight in weights
     ):
         raise refusal("attention with noise that is added to its projections", *weights, *biases)
+    for weight in weights:
+        if isinstance(weight, NoisyWeight) and getattr(weight.noise, "axis", 1) != 1:
+            raise refusal("attention, whose inputs are in another dimension,", weight)
     inputs: list[Tensor] = []
     for i, (x, weight) in enumerate(zip((query, key, value), weights, strict=True)):
         if i and x is (query, key)[i - 1] and weight is weights[i - 1]:
