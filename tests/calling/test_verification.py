@@ -244,3 +244,35 @@ def test_outputs_that_are_not_a_number_leave_the_question_open():
     model = relative(nn.Sequential(mlp(4, 8, 3), nn.Linear(3, 3)))
     model(torch.full((10, 4), torch.nan))
     assert not model.activation_space.verified
+
+
+class Dropping(nn.Module):
+    """Normalises over the batch in train mode only, beside dropout of some kind."""
+
+    def __init__(self, drop, divide):
+        super().__init__()
+        self.net, self.drop, self.divide = mlp(4, 8, 3), drop, divide
+
+    def forward(self, x):
+        y = self.drop(self.net(x), self.training)
+        if self.training:
+            y = y - y.mean(0)
+            y = y / (y.square().sum(0) / (len(y) - 1)).sqrt() if self.divide else y
+        return y
+
+
+def attention(y, training):
+    y = y[:, None]
+    return F.scaled_dot_product_attention(y, y, y, dropout_p=0.5 * training)[:, 0]
+
+
+@pytest.mark.parametrize("divide", [False, True])
+@pytest.mark.parametrize(
+    "drop",
+    [lambda y, training: F.dropout(y, 0.5, training), attention],
+    ids=["dropout", "attention"],
+)
+def test_dropout_does_not_hide_that_examples_are_coupled_in_train_mode(drop, divide):
+    model = relative(Dropping(drop, divide))
+    model(X)
+    assert model.activation_space.verified == {True: False}

@@ -8,6 +8,7 @@ from torch.testing import assert_close
 from torch.utils.data import DataLoader
 
 import tacit
+from tacit.training.coupling import _close
 from training.fit_problem import X, Y, fit, make_model, weights
 
 
@@ -39,12 +40,22 @@ COUPLED = {
     "neighbour": lambda net, h: h + h.roll(1, 0),
     "earlier": lambda net, h: h.cumsum(0),
     "dropout": lambda net, h: F.dropout(h - h.mean(0), 0.1, net.training),
+    "dropout in train mode": lambda net, h: (
+        F.dropout(h - h.mean(0), 0.1, True) if net.training else h
+    ),
 }
 INDEPENDENT = {
     "relu": lambda net, h: h.relu(),
     "layer norm": lambda net, h: F.layer_norm(h, (8,)),
     "dropout": lambda net, h: F.dropout(h, 0.1, net.training),
 }
+
+
+def test_masked_logits_are_compared_up_to_rounding():
+    whole = torch.tensor([[1.0, -torch.inf], [2.0, -torch.inf]])
+    assert _close(whole, whole * (1 + 1e-6), whole)
+    assert not _close(whole, whole * 1.1, whole)
+    assert not _close(whole, whole.nan_to_num(neginf=0), whole)
 
 
 @pytest.mark.parametrize("zero", [False, True])

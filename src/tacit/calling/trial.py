@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from tacit._support.private_torch import Dropout, NormBase
 from tacit._support.trees import tensors_in
@@ -19,7 +21,7 @@ PROPERTIES = {
 
 
 def agree(output: Any, expected: Any) -> bool | None:
-    """Return whether outputs agree up to rounding; None if all are 0 or some are NaN.
+    """Return whether outputs agree up to rounding; None if all are 0 or some are NaN in both.
 
     Infinities, as of masked logits, agree with themselves.
     """
@@ -30,10 +32,10 @@ def agree(output: Any, expected: Any) -> bool | None:
     for a, b in ((a.float(), b.float()) for a, b in zip(first, second, strict=True)):
         finite = a.isfinite() & b.isfinite()
         if not finite.all():
-            if a.isnan().any() or b.isnan().any():
-                return None
-            if not torch.equal(a[~finite], b[~finite]):
+            if not torch.allclose(a[~finite], b[~finite], equal_nan=True):
                 return False
+            if a.isnan().any():
+                return None
             a, b = a[finite], b[finite]
         if a.numel():
             largest = max(largest, float(a.abs().max()), float(b.abs().max()))
@@ -44,6 +46,34 @@ def agree(output: Any, expected: Any) -> bool | None:
     return error <= (0.05 if low else 1e-3) * largest
 
 
+DROPOUTS: set[Callable[..., Any]] = {
+    *(F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout),
+    *(torch.dropout, torch.alpha_dropout, torch.feature_dropout, torch.feature_alpha_dropout),
+}
+ATTENTIONS: dict[Callable[..., Any], int] = {
+    F.scaled_dot_product_attention: 4,
+    F.multi_head_attention_forward: 10,
+}
+"""Operations with an argument `dropout_p` -> its position."""
+
+
+class WithoutDropout(TorchFunctionMode):
+    """A context in which functions of torch drop nothing, in train mode too."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in DROPOUTS:
+            return args[0] if args else kwargs["input"]
+        place = ATTENTIONS.get(func)
+        if place is not None and len(args) > place:
+            args = (*args[:place], 0.0, *args[place + 1 :])
+        elif place is not None:
+            kwargs = {**kwargs, "dropout_p": 0.0}
+        return func(*args, **kwargs)
+
+
 @contextmanager
 def trial(module: nn.Module, evaluation: bool = False) -> Iterator[None]:
     """Disable dropout, batch statistics and gradients; restore modes and buffers on exit.
@@ -52,7 +82,7 @@ def trial(module: nn.Module, evaluation: bool = False) -> Iterator[None]:
 
     Args:
         module: The module to call.
-        evaluation: Whether to put all of it in eval mode, which also disables functional dropout.
+        evaluation: Whether to put all of it in eval mode, for what is random otherwise.
     """
     kinds = (nn.Module,) if evaluation else (Dropout, NormBase)
     changed = [part for part in module.modules() if isinstance(part, kinds) and part.training]
@@ -64,7 +94,7 @@ def trial(module: nn.Module, evaluation: bool = False) -> Iterator[None]:
     for part in changed:
         part.training = False
     try:
-        with torch.no_grad(), torch.random.fork_rng():
+        with torch.no_grad(), torch.random.fork_rng(), WithoutDropout():
             yield
     finally:
         # Some versions of torch would reuse weights cast here, without their gradients.

@@ -13,6 +13,7 @@ from tacit._support.trees import map_tensors
 from tacit.calling import Variational
 from tacit.calling.caller import Inputs
 from tacit.calling.draws import batch_size
+from tacit.calling.trial import WithoutDropout
 from tacit.data.batches import Batch
 from tacit.inference.functions import tensor_of
 from tacit.training.checkpoints import preserved_random_state
@@ -49,7 +50,8 @@ def coupling(model: Variational, batch: Batch, like: Tensor, draws: int) -> str 
     except ValueError as error:
         return f"a batch can't be split ({str(error).removeprefix('draws: ')})"
     rows, larger = divmod(size, min(draws, size))
-    with _restored(model), preserved_random_state(like.device), torch.no_grad():
+    preserved = preserved_random_state(like.device)
+    with _restored(model), preserved, torch.no_grad(), WithoutDropout():
         weights, whole = _whole(model, inputs)
         for part in (slice(0, rows + bool(larger)), slice(size - rows, size)):
             try:
@@ -78,7 +80,7 @@ def _whole(model: Variational, inputs: Inputs) -> tuple[dict[str, Tensor] | None
             layer.training = False
     outputs = _output(model, None, inputs)
     if not torch.equal(outputs, _output(model, None, inputs)):
-        model.eval()  # the outputs are random, for instance due to functional dropout
+        model.eval()  # the outputs are random, for instance due to dropout in an LSTM
         outputs = _output(model, None, inputs)
     if outputs.ndim and len(outputs) and bool((outputs == outputs[:1]).all()):
         # A zero-initialized layer hides all layers before it; random weights don't.
@@ -103,7 +105,7 @@ def _close(whole: Tensor, alone: Tensor, scale: Tensor) -> bool:
         return False
     if not whole.is_floating_point():
         return torch.equal(whole, alone)
-    largest = scale.abs().max().nan_to_num(0.0, 0.0).item()
+    largest = scale[scale.isfinite()].abs().amax().item() if scale.isfinite().any() else 0.0
     tolerance = torch.finfo(whole.dtype).eps ** 0.5 * largest
     return torch.allclose(whole, alone, rtol=0.0, atol=tolerance, equal_nan=True)
 
