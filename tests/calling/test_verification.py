@@ -276,3 +276,25 @@ def test_dropout_does_not_hide_that_examples_are_coupled_in_train_mode(drop, div
     model = relative(Dropping(drop, divide))
     model(X)
     assert model.activation_space.verified == {True: False}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda x, y: y + 1000, lambda x, y: (y, 1e4 * x), lambda x, y: (1e4 * x, y)],
+    ids=["offset", "larger output", "first output larger"],
+)
+def test_large_outputs_do_not_hide_that_examples_are_coupled(change):
+    class Changed(Coupled):
+        def forward(self, x):
+            return change(x, super().forward(x))
+
+    class Independent(Changed):
+        def forward(self, x):
+            return change(x, self.linear(x))
+
+    model = relative(Changed())
+    model(X)
+    assert model.activation_space.verified == {True: False}
+    model = relative(Independent())
+    model(X)
+    assert model.activation_space.verified == {True: True}

@@ -20,30 +20,49 @@ PROPERTIES = {
 """Attributes that modules may read from weights that represent several draws."""
 
 
-def agree(output: Any, expected: Any) -> bool | None:
+ROUNDING = 2e-5  # relative to the largest entry of an output
+TOLERANCE, LOW_TOLERANCE = 1e-3, 0.05  # in single and in half precision
+
+
+def agree(output: Any, expected: Any, mean: Any = None) -> bool | None:
     """Return whether outputs agree up to rounding; None if all are 0 or some are NaN in both.
 
-    Infinities, as of masked logits, agree with themselves.
+    Each tensor is compared relative to its largest entry. Infinities, as of masked logits, agree
+    with themselves.
+
+    Args:
+        output: Outputs.
+        expected: Outputs to compare with.
+        mean: Outputs with the mean weights. An error must also be small relative to the noise,
+            which a constant in the outputs could hide.
     """
     first, second = tensors_in(output), tensors_in(expected)
-    if len(first) != len(second) or any(a.shape != b.shape for a, b in zip(first, second)):  # noqa: B905
+    third = second if mean is None else tensors_in(mean)
+    if [t.shape for t in first] != [t.shape for t in second] or len(third) != len(second):
         return False
-    largest = error = 0.0
-    for a, b in ((a.float(), b.float()) for a, b in zip(first, second, strict=True)):
+    low = any(torch.is_autocast_enabled(b.device.type) or b.element_size() < 4 for b in second)
+    found: list[tuple[float, float, float]] = []  # error, largest entry, noise
+    for a, b, c in zip(first, second, third, strict=True):
+        a, b, c = a.float(), b.float(), c.float()
         finite = a.isfinite() & b.isfinite()
         if not finite.all():
             if not torch.allclose(a[~finite], b[~finite], equal_nan=True):
                 return False
             if a.isnan().any():
                 return None
-            a, b = a[finite], b[finite]
-        if a.numel():
-            largest = max(largest, float(a.abs().max()), float(b.abs().max()))
-            error = max(error, float((a - b).abs().max()))
-    if largest == 0:
+        if finite.any():
+            a, b, c = a[finite], b[finite], c.expand_as(finite)[finite]
+            noise = torch.inf if mean is None or low else float((b - c).abs().max())
+            largest = max(float(a.abs().max()), float(b.abs().max()))
+            found.append((float((a - b).abs().max()), largest, noise))
+    overall = max((largest for _, largest, _ in found), default=0.0)
+    if overall == 0:
         return None
-    low = any(torch.is_autocast_enabled(b.device.type) or b.element_size() < 4 for b in second)
-    return error <= (0.05 if low else 1e-3) * largest
+    tolerance = LOW_TOLERANCE if low else TOLERANCE
+    return all(
+        error <= max(min(tolerance * size, 0.05 * noise), ROUNDING * max(size, 1e-3 * overall))
+        for error, size, noise in found
+    )
 
 
 DROPOUTS: set[Callable[..., Any]] = {
