@@ -57,3 +57,10 @@ def test_the_description_lists_parameter_counts_and_random_layers(model):
         "  0  LowRank(rank=3, scale=1.0)  over weight 8x4, bias 8",
         "  3  LowRank(rank=2, scale=1.0)  over weight 3x8, bias 3",
     ]
+
+
+def test_the_description_lists_the_tensors_that_have_noise():
+    where = {"0": tacit.Kronecker(2, 2), "3": tacit.Relative()}
+    lines = repr(tacit.variational(mlp(4, 8, 3), where)).splitlines()
+    assert lines[1].endswith("over weight 8x4, bias 8")
+    assert lines[2].endswith("over weight 3x8")

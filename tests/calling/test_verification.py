@@ -298,3 +298,15 @@ def test_large_outputs_do_not_hide_that_examples_are_coupled(change):
     model = relative(Independent())
     model(X)
     assert model.activation_space.verified == {True: True}
+
+
+def test_inputs_without_a_common_batch_have_one_draw_and_the_notes_say_so():
+    class Masked(Coupled):
+        def forward(self, x, mask):
+            return self.linear(x) * mask[0, 0]
+
+    model = relative(Masked())
+    assert distinct(model(ONES, torch.ones(3, 3))) == 1
+    assert "one draw per batch, not one per example: expected tensor inputs" in repr(model)
+    with pytest.raises(ValueError, match="expected tensor inputs that all have the batch"):
+        model(ONES, torch.ones(3, 3), draws="each")

@@ -98,9 +98,12 @@ def _call_each(
     check_each(model.layers)
     try:
         size = batch_size(model.module, inputs)
-    except ValueError:
+    except ValueError as error:
         if requested:
             raise
+        if not torch.compiler.is_compiling():
+            reason = str(error).removeprefix("draws: ").removesuffix(" Use draws=1 otherwise.")
+            model.activation_space.unsplit = reason
         return call_draws(model, 1, generator, inputs)  # the default must serve any module
     return _call_in_activation_space(
         model.caller,

@@ -29,7 +29,7 @@ def summary(
         tensors = ", ".join(
             f"{name} {'x'.join(map(str, shape)) or 'scalar'}"
             for name, shape in layer.shapes.items()
-            if name in layer.factors or not layer.covariance.acts_on_activations
+            if name in layer.covariance.noisy_tensors(layer.shapes)
         )
         lines.append(f"  {layer.label:{width}}  {layer.covariance}  over {tensors}")
     if likelihood is not None:
@@ -53,7 +53,8 @@ def call_notes(caller: Caller, space: ActivationSpace, failures_only: bool = Fal
         for name, operation in space.refused.items()
     ]
     tried = [note for works, note in found if not (works and failures_only)]
-    return _loop_notes(caller) + tried + in_weight_space
+    unsplit = [f"one draw per batch, not one per example: {space.unsplit}"] if space.unsplit else []
+    return _loop_notes(caller) + tried + in_weight_space + unsplit
 
 
 def _loop_notes(caller: Caller) -> list[str]:

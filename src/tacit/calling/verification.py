@@ -26,12 +26,14 @@ class ActivationSpace:
         verified: Train mode -> whether outputs agree with those in weight space.
         layouts: Parameter -> where the batch has been in the inputs of its operation.
         refused_samples: Like `refused`, in calls with the same noise for all examples.
+        unsplit: Why the latest inputs that have no batch size have none.
     """
 
     refused: dict[str, str] = field(default_factory=dict)
     verified: dict[bool, bool] = field(default_factory=dict)
     layouts: dict[str, set[str]] = field(default_factory=dict)
     refused_samples: dict[str, str] = field(default_factory=dict)
+    unsplit: str = ""
 
     def refuse(self, error: NotInActivationSpaceError, samples: bool = False) -> None:
         """Call parameters in weight space from now on: in calls with samples, or in all others."""
