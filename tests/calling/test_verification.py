@@ -310,3 +310,15 @@ def test_inputs_without_a_common_batch_have_one_draw_and_the_notes_say_so():
     assert "one draw per batch, not one per example: expected tensor inputs" in repr(model)
     with pytest.raises(ValueError, match="expected tensor inputs that all have the batch"):
         model(ONES, torch.ones(3, 3), draws="each")
+
+
+@pytest.mark.parametrize("flag", [True, torch.ones(10, 1)], ids=["flag", "tensor"])
+def test_an_argument_that_couples_examples_in_a_later_call_is_noticed(flag):
+    class Optional(Coupled):
+        def forward(self, x, center=None):
+            y = self.linear(x)
+            return y - y.mean(0) if center is not None else y
+
+    model = relative(Optional())
+    assert distinct(model(ONES)) == 10
+    assert_close(model(ONES, center=flag), torch.zeros(10, 3), atol=1e-6, rtol=0)

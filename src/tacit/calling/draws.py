@@ -130,8 +130,8 @@ def _call_in_activation_space(
     The first call in each mode finds out which layers can be called in activation space, and
     compares the outputs of some examples with those in weight space. If they differ, because
     examples depend on each other or on their place in the batch, the fallback is called from then
-    on. Inputs with the batch in a new place are compared again. A compiled call doesn't compare,
-    but heeds what earlier calls have found.
+    on. Inputs with the batch in a new place are compared again, and so are arguments with other
+    flags. A compiled call doesn't compare, but heeds what earlier calls have found.
 
     Args:
         caller: Calls the module.
@@ -151,11 +151,13 @@ def _call_in_activation_space(
             'draws="each": call the model once in this mode before it is compiled, to verify that '
             "examples don't depend on each other. Otherwise use draws=1."
         )
-    if mode not in space.verified:
+    kind = None if compiling else (mode, _flags(inputs))
+    if kind is not None and space.verified.get(mode, True) and kind not in space.kinds:
         agreed = verify(caller, space, module, inputs, draw)
         if agreed is None:
             return fallback()
         space.verified[mode] = agreed
+        space.kinds.add(kind)
     # The call in the other mode may have refused the layers of this one.
     drawn = draw(generator) if space.verified[mode] else None
     if drawn is None or not drawn.layers:
@@ -173,6 +175,15 @@ def _call_in_activation_space(
     except NotInActivationSpaceError:  # inputs of other shapes than in the first call
         pass
     return fallback()
+
+
+def _flags(inputs: Inputs) -> tuple[Any, ...]:
+    """Return the arguments that can switch parts of a module on: which are given, and booleans."""
+    args, kwargs = inputs
+    if not kwargs and all(isinstance(value, Tensor) for value in args):
+        return (len(args),)
+    given = (*enumerate(args), *kwargs.items())
+    return tuple((key, v if isinstance(v, bool) else v is not None) for key, v in given)
 
 
 def _call_verified(

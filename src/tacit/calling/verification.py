@@ -24,6 +24,7 @@ class ActivationSpace:
     Args:
         refused: Parameters that the module uses in an operation without a rule: name -> operation.
         verified: Train mode -> whether outputs agree with those in weight space.
+        kinds: Modes and flags among the arguments of the calls that were compared.
         layouts: Parameter -> where the batch has been in the inputs of its operation.
         refused_samples: Like `refused`, in calls with the same noise for all examples.
         unsplit: Why the latest inputs that have no batch size have none.
@@ -31,6 +32,7 @@ class ActivationSpace:
 
     refused: dict[str, str] = field(default_factory=dict)
     verified: dict[bool, bool] = field(default_factory=dict)
+    kinds: set[tuple[Any, ...]] = field(default_factory=set)
     layouts: dict[str, set[str]] = field(default_factory=dict)
     refused_samples: dict[str, str] = field(default_factory=dict)
     unsplit: str = ""
