@@ -133,10 +133,10 @@ def _windows(
     examples share numbers, but for different components, so their noise is uncorrelated component
     by component. Sums over components would not be: where all terms have one sign, as in an output
     far from 0, those of neighbours are nearly equal, and the variance of a batch's gradient grew
-    13-fold with 1,024 examples. A random sign for each component removes that: the variance is that
-    of independent noise, within 3 % for LeNet-5 and an MLP, and 10 % in that case. Drawing
-    a number for every component of every example took a tenth of a training step of an MLP
-    784-512-512-10. Noise that is not symmetric is drawn like that.
+    13-fold with 1,024 examples. With a random sign for each component the variance is that of
+    independent noise, within 10 % in that case. Drawing a number for every component of every
+    example took a tenth of a training step of an MLP 784-512-512-10. Noise that is not symmetric is
+    drawn like that.
     """
     like = next(iter(distribution.mean.values()))
     step = min(width, -(-ROWS * width // max(size, 1)))
