@@ -87,6 +87,30 @@ def test_boxes_contain_all_targets_of_an_example(score):
     assert (box.thresholds > single.thresholds).all()
 
 
+@pytest.mark.parametrize("scale", [0.3, 0.0])
+@pytest.mark.parametrize("score", ["std", "quantiles"])
+def test_equal_errors_do_not_fall_out_of_intervals_by_rounding(score, scale):
+    found = []
+    for seed in range(30):
+        mean = torch.randn(1, 1, generator=generator(seed)).expand(1, 40)
+        prediction = RegressionPredictive(mean, torch.full_like(mean, scale))
+        targets = torch.arange(40) % 3
+        rule = tacit.conformal(prediction, targets, score=score)
+        again = RegressionPredictive(mean * (1 + 1e-7), prediction.scales)
+        found.append(rule(again).coverage(targets))
+    assert min(found) >= 0.9
+
+
+@pytest.mark.parametrize("score", ["lac", "aps", "raps"])
+def test_equal_scores_do_not_fall_out_of_sets_by_rounding(score):
+    logits = torch.randn(1, 1, 3, generator=generator()).expand(1, 40, 3)
+    targets = torch.arange(40) % 3
+    rule = tacit.conformal(ClassPredictive(logits), targets, score=score)
+    for change in (1e-7, -1e-7):
+        again = ClassPredictive(logits * (1 + change))
+        assert rule(again).coverage(targets) >= 0.9
+
+
 def test_by_class_the_probability_holds_for_each_class():
     def calibrate(prediction, labels):
         return tacit.conformal(prediction, labels, 0.8, by_class=True, allow_empty=True)

@@ -27,6 +27,8 @@ from tacit.metrics.arguments import Values, between_0_and_1
 ClassScore: TypeAlias = Literal["lac", "aps", "raps"]
 NumberScore: TypeAlias = Literal["std", "quantiles"]
 
+ROUNDING = 16  # units of rounding by which sets and intervals are larger
+
 
 @dataclass(frozen=True, eq=False)
 class ConformalClasses:
@@ -60,7 +62,7 @@ class ConformalClasses:
                 f"conformal: expected probabilities of shape {self.shape} for each example, as in "
                 f"the calibration, received {tuple(scores.shape[1:])}."
             )
-        members = scores <= self.thresholds.to(scores.device)
+        members = scores <= self.thresholds.to(scores.device) + _slack(own.log_probs)
         if not self.allow_empty:
             members = members.scatter(-1, scores.argmin(-1, keepdim=True), True)
         return PredictionSets(members, self.level, own.class_names)
@@ -96,11 +98,14 @@ class ConformalNumbers:
             )
         thresholds = self.thresholds.to(prediction.mean)
         if self.score == "std":
-            width = thresholds * prediction.std
+            width = thresholds * _positive(prediction.std)
+            width = width + _slack(width) * (width + prediction.mean.abs())
             return PredictionIntervals(
                 prediction.mean - width, prediction.mean + width, self.level, self.joint
             )
         low, high = prediction.interval(self.level)
+        sizes = thresholds.abs() + torch.maximum(low.abs(), high.abs())
+        thresholds = thresholds + _slack(low) * sizes
         middle = (low + high) / 2  # a negative threshold shrinks intervals at most to a point
         low = torch.minimum(low - thresholds, middle)
         return PredictionIntervals(
@@ -221,13 +226,27 @@ def _calibrated_numbers(
     if y.isnan().any():
         raise ValueError("targets: some are NaN.")
     if score == "std":
-        smallest = torch.finfo(y.dtype).tiny
-        errors = (y - prediction.mean).abs() / prediction.std.clamp_min(smallest)
+        errors = (y - prediction.mean).abs() / _positive(prediction.std)
     else:
         low, high = prediction.interval(level)
         errors = torch.maximum(low - y, y - high)
     errors = errors.flatten(1).amax(1) if joint else errors
     return ConformalNumbers(level, score, threshold(errors, level), joint)
+
+
+def _slack(values: Tensor) -> float:
+    """Return a rounding error in the precision of some values.
+
+    Equal examples have scores that are equal only up to rounding. Many may have that of the
+    threshold, and must not fall out of their sets.
+    """
+    dtypes = values.dtype, torch.float32
+    return ROUNDING * min(torch.finfo(dtype).eps for dtype in dtypes)
+
+
+def _positive(std: Tensor) -> Tensor:
+    """Return standard deviations that errors can be divided by."""
+    return std.clamp_min(torch.finfo(std.dtype).tiny ** 0.5)
 
 
 def threshold(scores: Tensor, level: float, of: str = "") -> Tensor:
