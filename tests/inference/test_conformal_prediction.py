@@ -152,6 +152,28 @@ def test_binary_predictions_have_sets_of_two_classes():
     assert sets.coverage(labels) >= 0.9
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
+def test_binary_targets_may_be_booleans_or_floats(dtype):
+    prediction = BinaryPredictive(torch.randn(5, 40, generator=generator()))
+    targets = torch.arange(40) % 2
+    expected = tacit.conformal(prediction, targets)
+    found = tacit.conformal(prediction, targets.to(dtype))
+    assert_close(found.thresholds, expected.thresholds)
+    sets = expected(prediction)
+    assert sets.coverage(targets.to(dtype)) == sets.coverage(targets)
+    with pytest.raises(ValueError, match="not whole"):
+        tacit.conformal(prediction, torch.full((40,), 0.5))
+
+
+def test_a_box_of_one_target_is_its_interval():
+    prediction, targets = numbers(50)
+    box, interval = (
+        tacit.conformal(prediction, targets, joint=j)(prediction) for j in (True, False)
+    )
+    assert_close(box.low, interval.low)
+    assert box.coverage(targets) == interval.coverage(targets)
+
+
 def test_aps_and_raps_scores_by_their_definition():
     prediction, _ = classes(20, number=6)
     probs = prediction.probs.double()
@@ -299,6 +321,18 @@ def test_any_method_and_data_form_will_do():
             r"shape \(4,\) for each example, as in the calibration, received \(2,\)",
         ),
         (lambda p, y, q, t: tacit.conformal(p, y)(p).coverage(y[:3]), ValueError, "50 labels"),
+        (lambda p, y, q, t: tacit.conformal(p, y)(p).coverage(y + 9), ValueError, "out of range"),
+        (lambda p, y, q, t: tacit.conformal(p, y)(p).coverage(y + 0.5), ValueError, "not whole"),
+        (lambda p, y, q, t: tacit.conformal(p, y, free=-1), ValueError, "free: expected"),
+        (lambda p, y, q, t: tacit.conformal(p, y, free="a"), ValueError, "free: expected"),
+        (lambda p, y, q, t: tacit.conformal(p[:0], y[:0]), ValueError, "at least 9"),
+        (
+            lambda p, y, q, t: tacit.conformal(
+                RegressionPredictive(q.means * torch.nan, q.scales), t
+            ),
+            ValueError,
+            "predictions are NaN",
+        ),
         (lambda p, y, q, t: tacit.conformal(q, t)(q).coverage(t[:3]), ValueError, "expected the"),
     ],
 )

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Literal, TypeAlias, get_args, overload
 
 import torch
 from torch import Tensor
 
 from tacit._support import checks
-from tacit.inference.prediction_sets import PredictionIntervals, PredictionSets
+from tacit.inference.prediction_sets import PredictionIntervals, PredictionSets, whole_labels
 from tacit.likelihood.predictive import (
     BinaryPredictive,
     ClassPredictive,
@@ -197,12 +198,18 @@ def conformal(
     own = _classes(prediction)
     kind = _choice(score or "lac", ClassScore)
     penalty = checks.nonnegative_number("penalty", penalty)
+    if isinstance(free, bool) or not isinstance(free, Integral) or free < 0:
+        raise ValueError(f"free: expected an integer of at least 0, received {free!r}.")
+    if not len(own):
+        threshold(torch.empty(0), level)  # too few
+    if isinstance(prediction, BinaryPredictive):
+        targets = whole_labels(targets)
     labels = own.flattened(targets)[1].reshape(own.log_probs.shape[:-1])
     scores = class_scores(own, kind, penalty, free).cpu()
     true = scores.gather(-1, labels[..., None])[..., 0]
     found = _by_class(own, true, labels, level) if by_class else threshold(true, level)[..., None]
     shape = tuple(scores.shape[1:])
-    return ConformalClasses(level, kind, found, shape, penalty, free, allow_empty)
+    return ConformalClasses(level, kind, found, shape, penalty, int(free), allow_empty)
 
 
 def _by_class(own: ClassPredictive, true: Tensor, labels: Tensor, level: float) -> Tensor:
@@ -225,12 +232,14 @@ def _calibrated_numbers(
     y = prediction.aligned(targets)
     if y.isnan().any():
         raise ValueError("targets: some are NaN.")
+    if prediction.mean.isnan().any() or prediction.std.isnan().any():
+        raise ValueError("conformal: some predictions are NaN.")
     if score == "std":
         errors = (y - prediction.mean).abs() / _positive(prediction.std)
     else:
         low, high = prediction.interval(level)
         errors = torch.maximum(low - y, y - high)
-    errors = errors.flatten(1).amax(1) if joint else errors
+    errors = errors.reshape(len(errors), -1).amax(1) if joint else errors
     return ConformalNumbers(level, score, threshold(errors, level), joint)
 
 

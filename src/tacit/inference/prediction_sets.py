@@ -6,7 +6,20 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from tacit.likelihood.predictive import check_labels
 from tacit.metrics.arguments import Values, as_tensor
+
+
+def whole_labels(targets: Values) -> Tensor:
+    """Return labels as integers; they may be booleans or whole numbers of any type.
+
+    Raises:
+        ValueError: If some are not whole numbers.
+    """
+    labels = as_tensor("targets", targets)
+    if labels.is_floating_point() and not bool((labels == labels.round()).all()):
+        raise ValueError("targets: expected labels, received numbers that are not whole.")
+    return labels.long()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,12 +57,13 @@ class PredictionSets:
 
     def coverage(self, targets: Values) -> float:
         """Return the fraction of sets that contain their label."""
-        labels = as_tensor("targets", targets).to(self.members.device).long()
+        labels = whole_labels(targets).to(self.members.device)
         if labels.numel() != self.members[..., 0].numel():
             raise ValueError(
                 f"targets: expected {self.members[..., 0].numel()} labels, received "
                 f"{labels.numel()}."
             )
+        check_labels(labels, self.members.shape[-1])
         inside = self.members.gather(-1, labels.reshape(*self.members.shape[:-1], 1))
         return inside.double().mean().item()
 
@@ -96,5 +110,5 @@ class PredictionIntervals:
             )
         y = found.reshape(self.low.shape)
         inside = (self.low <= y) & (y <= self.high)
-        inside = inside.flatten(1).all(1) if self.joint else inside
+        inside = inside.reshape(len(self), -1).all(1) if self.joint else inside
         return inside.double().mean().item()
