@@ -40,7 +40,7 @@ def test_ties_are_answered_together():
     correct = torch.tensor([True] * 300 + [False] * 300)
     rule = abstention(scores, correct, 0.05, 0.95)
     assert (rule.coverage, rule.error) == (0.5, 0.0)
-    assert rule.threshold == pytest.approx(0.6)
+    assert rule.threshold == pytest.approx(0.6, abs=1e-5)
 
 
 @pytest.mark.parametrize(("count", "errors", "risk"), [(10, 0, 0.1), (300, 7, 0.02), (50, 50, 0.3)])
@@ -70,3 +70,19 @@ def test_too_few_examples_are_refused_with_the_number_needed():
     assert COVERAGES == 20
     with pytest.raises(ValueError, match=r"select\(risk\): expected a number between 0 and 1"):
         abstention(scores, correct, 0.0, 0.95)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equal_examples_are_not_answered_by_rounding(dtype):
+    labels = torch.arange(400) % 2
+    logits = 5 * torch.eye(2, dtype=dtype)[labels]
+    logits[:100] = torch.tensor([1.0, 0.0], dtype=dtype)  # uncertain, and half of them wrong
+    rule = ClassPredictive(logits[None]).select(labels, risk=0.05)
+    again = rule(ClassPredictive(logits[None] * (1 + 4 * torch.finfo(dtype).eps)))
+    assert again.tolist() == [False] * 100 + [True] * 300
+
+
+def test_soft_targets_are_refused():
+    prediction = BinaryPredictive(torch.full((1, 400), -4.0))
+    with pytest.raises(ValueError, match="received soft targets"):
+        prediction.select(torch.full((400,), 0.9), risk=0.05)

@@ -13,6 +13,8 @@ from tacit.metrics.arguments import between_0_and_1
 
 COVERAGES = 20  # thresholds that are tested: those that answer 5 %, 10 %, ... 100 % of the examples
 
+ROUNDING = 16  # units of rounding between a threshold and the largest confidence below it
+
 
 class Confident(Protocol):
     """Predictions with a confidence."""
@@ -65,13 +67,15 @@ def abstention(scores: Tensor, correct: Tensor, risk: float, confidence: float) 
     risk = between_0_and_1("select(risk)", risk)
     confidence = between_0_and_1("select(confidence)", confidence)
     delta = (1 - confidence) / COVERAGES
+    # Equal examples have equal confidences only up to rounding; they must stay below the threshold.
+    slack = ROUNDING * min(torch.finfo(dtype).eps for dtype in (scores.dtype, torch.float32))
     order = scores.double().argsort(descending=True)
     ordered, wrong = scores.double()[order], (~correct[order]).cumsum(0)
     for step in range(COVERAGES, 0, -1):
         count = len(scores) * step // COVERAGES
         if not count:
             break
-        threshold = ordered[count].item() if count < len(scores) else -math.inf
+        threshold = ordered[count].item() + slack if count < len(scores) else -math.inf
         above = int((ordered > threshold).sum())  # fewer than `count` if there are ties
         if above and binomial_tail(above, int(wrong[above - 1]), risk) <= delta:
             error = wrong[above - 1].item() / above

@@ -105,6 +105,8 @@ class BinaryPredictive(Predictive):
         """Return a rule that abstains from uncertain predictions; see `ClassPredictive.select`."""
         labels = as_tensor("targets", targets)
         check_binary(labels)
+        if not _hard(labels):
+            raise ValueError("select: expected targets that are 0 or 1, received soft targets.")
         return self.two_classes.select(labels.long(), risk, confidence)
 
     @cached_property
