@@ -52,7 +52,9 @@ def within(found, low, high):
 def test_sets_contain_the_label_with_the_stated_probability(score):
     found = coverages(
         classes,
-        lambda p, y: tacit.conformal(p, y, 0.8, score=score, free=1, allow_empty=True),
+        lambda p, y: tacit.conformal(
+            p, y, 0.8, score=score, free=1 if score == "raps" else None, allow_empty=True
+        ),
     )
     # Between the level and 1 / (n + 1) more, if scores have no ties.
     assert within(found, 0.8, 0.8 + 1 / 30)
@@ -312,7 +314,18 @@ def test_any_method_and_data_form_will_do():
         (lambda p, y, q, t: tacit.conformal(q, t * torch.nan), ValueError, "some are NaN"),
         (lambda p, y, q, t: tacit.conformal(p.probs, y), TypeError, "from tacit.predict"),
         (lambda p, y, q, t: tacit.conformal(p, y, joint=True), ValueError, "joint: applies"),
-        (lambda p, y, q, t: tacit.conformal(q, t, by_class=True), ValueError, "by_class: applies"),
+        (
+            lambda p, y, q, t: tacit.conformal(q, t, by_class=True),
+            ValueError,
+            "classes only",
+        ),
+        (lambda p, y, q, t: tacit.conformal(q, t, penalty=1.0), ValueError, "classes only"),
+        (lambda p, y, q, t: tacit.conformal(p, y, penalty=1.0), ValueError, 'score="raps" only'),
+        (
+            lambda p, y, q, t: tacit.conformal(q, t, joint=True)(numbers(5, 0, (2,))[0]),
+            ValueError,
+            r"expected predictions of shape \(\) for each example",
+        ),
         (lambda p, y, q, t: tacit.conformal(p, y)(q), TypeError, "from tacit.predict"),
         (lambda p, y, q, t: tacit.conformal(q, t)(p), TypeError, "predictions of numbers"),
         (
@@ -320,11 +333,19 @@ def test_any_method_and_data_form_will_do():
             ValueError,
             r"shape \(4,\) for each example, as in the calibration, received \(2,\)",
         ),
-        (lambda p, y, q, t: tacit.conformal(p, y)(p).coverage(y[:3]), ValueError, "50 labels"),
+        (lambda p, y, q, t: tacit.conformal(p, y)(p).coverage(y[:3]), ValueError, "expected the"),
         (lambda p, y, q, t: tacit.conformal(p, y)(p).coverage(y + 9), ValueError, "out of range"),
         (lambda p, y, q, t: tacit.conformal(p, y)(p).coverage(y + 0.5), ValueError, "not whole"),
-        (lambda p, y, q, t: tacit.conformal(p, y, free=-1), ValueError, "free: expected"),
-        (lambda p, y, q, t: tacit.conformal(p, y, free="a"), ValueError, "free: expected"),
+        (
+            lambda p, y, q, t: tacit.conformal(p, y, score="raps", free=-1),
+            ValueError,
+            "free: expected",
+        ),
+        (
+            lambda p, y, q, t: tacit.conformal(p, y, score="raps", free="a"),
+            ValueError,
+            "free: expected",
+        ),
         (lambda p, y, q, t: tacit.conformal(p[:0], y[:0]), ValueError, "at least 9"),
         (
             lambda p, y, q, t: tacit.conformal(

@@ -4,6 +4,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import tacit
+from tacit.weights import distribution
 from tacit.weights.distribution import draw_noise_per_example
 
 
@@ -36,6 +37,13 @@ def test_weights_are_mean_plus_factor_times_noise():
         assert_close(weight, by_hand)
 
 
+@pytest.fixture
+def shared(monkeypatch):
+    """Share random numbers however few are drawn."""
+    monkeypatch.setattr(distribution, "SHARED", 0)
+
+
+@pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize("size", [0, 1, 2, 7, 8, 9, 40])
 def test_examples_share_numbers_but_not_for_the_same_component(size):
     model = tacit.variational(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 5), nn.Linear(5, 2)))
@@ -50,6 +58,7 @@ def test_examples_share_numbers_but_not_for_the_same_component(size):
         assert len(z.abs().unique()) < 10 * 9 + size
 
 
+@pytest.mark.usefixtures("shared")
 def test_noise_of_examples_is_uncorrelated():
     model = tacit.variational(nn.Linear(64, 2))
     batches = [draw_noise_per_example(model.distributions, 128, None)[""] for _ in range(200)]
@@ -59,6 +68,7 @@ def test_noise_of_examples_is_uncorrelated():
     assert (products - torch.eye(128)).abs().max() < 6 * error
 
 
+@pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize("noise", [tacit.noise.Gaussian(), tacit.noise.Laplace()])
 def test_sums_of_noise_are_uncorrelated_between_examples(noise):
     model = tacit.variational(nn.Linear(64, 2), noise=noise)

@@ -43,6 +43,10 @@ def test_the_default_leaves_out_queries_keys_and_values_of_attention():
     )
     assert list(chosen(nn.Sequential(nn.Linear(4, 4), named), None)) == ["1.output"]
     assert list(chosen(nn.MultiheadAttention(8, 2), None)) == ["out_proj"]
+    fused = nn.ModuleDict({"qkv": nn.Linear(4, 12), "proj": nn.Linear(4, 4)})
+    assert list(chosen(nn.Sequential(nn.Linear(4, 4), fused), None)) == ["1.proj"]
+    heads = nn.ModuleDict({"policy": nn.Linear(4, 2), "value": nn.Linear(4, 1)})  # no attention
+    assert list(chosen(nn.Sequential(nn.Linear(4, 4), heads), None)) == ["1.policy", "1.value"]
 
 
 def test_a_continuous_likelihood_has_less_noise_by_default():

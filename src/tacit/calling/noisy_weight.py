@@ -201,7 +201,7 @@ def mix(
         transposed: Whether to return Z^T u, where a weight stores its inputs first.
     """
     assert isinstance(weight.noise, Added)
-    Z = weight.noise.noise
+    Z = weight.noise.z
     if weight.noise.diagonal:
         return u * _spread(Z, u, weight, units, layout)
     Z = (Z if transposed else Z.mT).to(u.dtype)
@@ -214,8 +214,9 @@ def mix(
     rows = u.movedim(batch, 0)
     if len(rows) != len(Z):
         raise refusal("an operation on inputs without the batch", weight)
-    mixed = rows.reshape(len(rows), -1, rows.shape[-1]) @ Z
-    return mixed.view(*rows.shape[:-1], -1).movedim(0, batch).movedim(-1, units)
+    flat = rows.flatten(1, -2) if rows.ndim > 2 else rows.unsqueeze(1)
+    mixed = (flat @ Z).view(*rows.shape[:-1], Z.shape[-1])
+    return mixed.movedim(0, batch).movedim(-1, units)
 
 
 def mix_groups(

@@ -176,9 +176,19 @@ def _transposed_convolution(
     return apply
 
 
-def _embedding(input: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def _embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
     own, _ = _weight("embedding", weight, None, input, may_pad=True)
-    looked_up = F.embedding(input, own.plain, *args, **kwargs)
+    if max_norm is not None or scale_grad_by_freq:
+        raise refusal("embedding with max_norm or scale_grad_by_freq", own)
+    looked_up = F.embedding(input, own.plain, padding_idx, sparse=sparse)
     layout = layout_of(looked_up, own, looked_up.ndim - 1)
     if isinstance(own.noise, Scaled):
         noisy, _ = scale(looked_up, own, -1, layout)
@@ -295,7 +305,7 @@ def _weight(
         isinstance(own, Added)
         and isinstance(other, Added)
         and other.outputs is own.outputs
-        and other.noise is own.noise
+        and other.z is own.z
     ):
         return weight, other.inputs
     raise refusal(f"{operation} with a bias that has noise of its own", weight, bias)

@@ -21,8 +21,8 @@ from tacit.weights.selection import Where, select_layers
 OWN_KEYWORDS = {"samples", "draws", "weights", "chunk_size", "generator"}
 """Arguments of `Variational.forward`, which the wrapped module's forward must not have."""
 
-# Limit for Kronecker noise under muP. Ranks of width/8 give 2.8 and train like LowRank; at 4, one
-# of 30 seeds diverges.
+# Limit for noise of few singular values under muP. Kronecker ranks of width/8 give 2.8 and train
+# like LowRank; at 4, one of 30 seeds diverges.
 SPECTRAL_GROWTH = 3.0
 
 

@@ -26,13 +26,14 @@ from tacit.likelihood.predictive import (
 from tacit.metrics.arguments import Values, between_0_and_1
 
 ClassScore: TypeAlias = Literal["lac", "aps", "raps"]
-NumberScore: TypeAlias = Literal["std", "quantiles"]
+RegressionScore: TypeAlias = Literal["std", "quantiles"]
 
+PENALTY, FREE = 0.01, 5  # of "raps"
 ROUNDING = 16  # units of rounding by which sets and intervals are larger
 
 
 @dataclass(frozen=True, eq=False)
-class ConformalClasses:
+class ConformalSets:
     """Turns predictions of classes into sets of classes; made by `conformal`.
 
     Attributes:
@@ -63,26 +64,28 @@ class ConformalClasses:
                 f"conformal: expected probabilities of shape {self.shape} for each example, as in "
                 f"the calibration, received {tuple(scores.shape[1:])}."
             )
-        members = scores <= self.thresholds.to(scores.device) + _slack(own.log_probs)
+        members = scores <= self.thresholds + _slack(own.log_probs)
         if not self.allow_empty:
             members = members.scatter(-1, scores.argmin(-1, keepdim=True), True)
         return PredictionSets(members, self.level, own.class_names)
 
 
 @dataclass(frozen=True, eq=False)
-class ConformalNumbers:
+class ConformalIntervals:
     """Turns predictions of numbers into intervals; made by `conformal`.
 
     Attributes:
         level: Probability that an interval, or a box of intervals, contains the target.
         score: The nonconformity score.
         thresholds: Largest score inside, one per output, (...), or one for all.
+        shape: Shape of an example's predictions, (...).
         joint: Whether the intervals of an example contain all its targets at once.
     """
 
     level: float
-    score: NumberScore
+    score: RegressionScore
     thresholds: Tensor
+    shape: tuple[int, ...]
     joint: bool
 
     def __call__(self, prediction: RegressionPredictive) -> PredictionIntervals:
@@ -92,10 +95,10 @@ class ConformalNumbers:
                 "conformal: expected predictions of numbers, as in the calibration, received "
                 f"{type(prediction).__name__}."
             )
-        if not self.joint and prediction.mean.shape[1:] != self.thresholds.shape:
+        if prediction.mean.shape[1:] != self.shape:
             raise ValueError(
-                f"conformal: expected predictions of shape {tuple(self.thresholds.shape)} for each "
-                f"example, received {tuple(prediction.mean.shape[1:])}."
+                f"conformal: expected predictions of shape {self.shape} for each example, as in "
+                f"the calibration, received {tuple(prediction.mean.shape[1:])}."
             )
         thresholds = self.thresholds.to(prediction.mean)
         if self.score == "std":
@@ -122,31 +125,31 @@ def conformal(
     *,
     score: ClassScore | None = ...,
     by_class: bool = ...,
-    penalty: float = ...,
-    free: int = ...,
+    penalty: float | None = ...,
+    free: int | None = ...,
     allow_empty: bool = ...,
-) -> ConformalClasses: ...
+) -> ConformalSets: ...
 @overload
 def conformal(
     prediction: RegressionPredictive,
     targets: Values,
     level: float = ...,
     *,
-    score: NumberScore | None = ...,
+    score: RegressionScore | None = ...,
     joint: bool = ...,
-) -> ConformalNumbers: ...
+) -> ConformalIntervals: ...
 def conformal(
     prediction: Predictive,
     targets: Values,
     level: float = 0.9,
     *,
-    score: ClassScore | NumberScore | None = None,
+    score: ClassScore | RegressionScore | None = None,
     by_class: bool = False,
-    penalty: float = 0.01,
-    free: int = 5,
+    penalty: float | None = None,
+    free: int | None = None,
     allow_empty: bool = False,
     joint: bool = False,
-) -> ConformalClasses | ConformalNumbers:
+) -> ConformalSets | ConformalIntervals:
     """Calibrate sets of classes, or intervals, that contain the target with a stated probability.
 
     The probability is over calibration data and new examples together, which have to be
@@ -158,15 +161,16 @@ def conformal(
         targets: Their targets.
         level: Probability with which sets and intervals contain the target, at least.
         score: What is compared with a threshold. For classes "lac" (1 - probability, the default:
-            the smallest sets on average), "aps" (the total probability of the classes at least as
-            probable: larger sets for harder examples) or "raps" (the same with a penalty for
-            unlikely classes). For numbers "std" (the error in units of the predictive standard
-            deviation, the default) or "quantiles" (the distance to the central interval, as in
-            conformalized quantile regression).
+            the smallest sets on average if the probabilities are right; Sadinle et al., 2019),
+            "aps" (the total probability of the classes at least as probable: larger sets for harder
+            examples; Romano et al., 2020) or "raps" (the same with a penalty for unlikely classes;
+            Angelopoulos et al., 2021). For numbers "std" (the error in units of the predictive
+            standard deviation, the default) or "quantiles" (the distance to the central interval;
+            Romano et al., 2019).
         by_class: For classes: whether the probability holds for each class separately, which needs
             enough calibration examples of each (Mondrian).
-        penalty: For "raps": added to the score for each rank beyond `free`.
-        free: For "raps": number of classes without penalty.
+        penalty: For "raps": added to the score for each rank beyond `free`, 0.01 by default.
+        free: For "raps": number of classes without penalty, 5 by default.
         allow_empty: For classes: whether sets may be empty. Otherwise the most probable class is
             added, which can only increase the probability.
         joint: For several outputs per example: whether their intervals contain all targets of an
@@ -189,15 +193,20 @@ def conformal(
     """
     level = between_0_and_1("conformal(level)", level)
     if isinstance(prediction, RegressionPredictive):
-        kind = _choice(score or "std", NumberScore)
-        if by_class:
-            raise ValueError("by_class: applies to predictions of classes only.")
-        return _calibrated_numbers(prediction, targets, level, kind, joint)
+        kind = _choice(score or "std", RegressionScore)
+        if by_class or allow_empty or penalty is not None or free is not None:
+            raise ValueError(
+                "by_class, allow_empty, penalty and free apply to predictions of classes only."
+            )
+        return _calibrated_intervals(prediction, targets, level, kind, joint)
     if joint:
         raise ValueError("joint: applies to predictions of numbers only.")
     own = _classes(prediction)
     kind = _choice(score or "lac", ClassScore)
-    penalty = checks.nonnegative_number("penalty", penalty)
+    if kind != "raps" and (penalty is not None or free is not None):
+        raise ValueError('penalty and free apply to score="raps" only.')
+    penalty = checks.nonnegative_number("penalty", PENALTY if penalty is None else penalty)
+    free = FREE if free is None else free
     if isinstance(free, bool) or not isinstance(free, Integral) or free < 0:
         raise ValueError(f"free: expected an integer of at least 0, received {free!r}.")
     if not len(own):
@@ -205,11 +214,11 @@ def conformal(
     if isinstance(prediction, BinaryPredictive):
         targets = whole_labels(targets)
     labels = own.flattened(targets)[1].reshape(own.log_probs.shape[:-1])
-    scores = class_scores(own, kind, penalty, free).cpu()
+    scores = class_scores(own, kind, penalty, free)
     true = scores.gather(-1, labels[..., None])[..., 0]
     found = _by_class(own, true, labels, level) if by_class else threshold(true, level)[..., None]
     shape = tuple(scores.shape[1:])
-    return ConformalClasses(level, kind, found, shape, penalty, int(free), allow_empty)
+    return ConformalSets(level, kind, found, shape, penalty, int(free), allow_empty)
 
 
 def _by_class(own: ClassPredictive, true: Tensor, labels: Tensor, level: float) -> Tensor:
@@ -222,16 +231,16 @@ def _by_class(own: ClassPredictive, true: Tensor, labels: Tensor, level: float) 
     )
 
 
-def _calibrated_numbers(
+def _calibrated_intervals(
     prediction: RegressionPredictive,
     targets: Values,
     level: float,
-    score: NumberScore,
+    score: RegressionScore,
     joint: bool,
-) -> ConformalNumbers:
+) -> ConformalIntervals:
     y = prediction.aligned(targets)
     if y.isnan().any():
-        raise ValueError("targets: some are NaN.")
+        raise ValueError("targets: some are NaN; leave these examples out.")
     if prediction.mean.isnan().any() or prediction.std.isnan().any():
         raise ValueError("conformal: some predictions are NaN.")
     if score == "std":
@@ -240,7 +249,8 @@ def _calibrated_numbers(
         low, high = prediction.interval(level)
         errors = torch.maximum(low - y, y - high)
     errors = errors.reshape(len(errors), -1).amax(1) if joint else errors
-    return ConformalNumbers(level, score, threshold(errors, level), joint)
+    shape = tuple(prediction.mean.shape[1:])
+    return ConformalIntervals(level, score, threshold(errors, level), shape, joint)
 
 
 def _slack(values: Tensor) -> float:
@@ -293,7 +303,7 @@ def class_scores(
         free: For "raps": number of classes without penalty.
     """
     # Renormalised: in half precision the probabilities do not quite sum to 1.
-    probs = torch.softmax(prediction.log_probs.double(), -1)
+    probs = torch.softmax(prediction.log_probs.cpu().double(), -1)
     if score == "lac":
         return 1 - probs
     ordered = probs.sort(dim=-1, descending=True, stable=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from tacit.likelihood.predictive import check_labels
@@ -57,14 +58,9 @@ class PredictionSets:
 
     def coverage(self, targets: Values) -> float:
         """Return the fraction of sets that contain their label."""
-        labels = whole_labels(targets).to(self.members.device)
-        if labels.numel() != self.members[..., 0].numel():
-            raise ValueError(
-                f"targets: expected {self.members[..., 0].numel()} labels, received "
-                f"{labels.numel()}."
-            )
+        labels = _shaped(whole_labels(targets), self.members.shape[:-1]).to(self.members.device)
         check_labels(labels, self.members.shape[-1])
-        inside = self.members.gather(-1, labels.reshape(*self.members.shape[:-1], 1))
+        inside = self.members.gather(-1, labels[..., None])
         return inside.double().mean().item()
 
 
@@ -102,13 +98,15 @@ class PredictionIntervals:
 
     def coverage(self, targets: Values) -> float:
         """Return the fraction of intervals, or of boxes, that contain their targets."""
-        found = as_tensor("targets", targets).to(self.low)
-        if found.numel() != self.low.numel() or len(found) != len(self.low):
-            raise ValueError(
-                f"targets: expected the shape {tuple(self.low.shape)}, received "
-                f"{tuple(found.shape)}."
-            )
-        y = found.reshape(self.low.shape)
+        y = _shaped(as_tensor("targets", targets), self.low.shape).to(self.low)
         inside = (self.low <= y) & (y <= self.high)
         inside = inside.reshape(len(self), -1).all(1) if self.joint else inside
         return inside.double().mean().item()
+
+
+def _shaped(targets: Tensor, expected: torch.Size) -> Tensor:
+    """Return targets in the expected shape; (B,) and (B, 1) are interchangeable."""
+    found = targets.shape
+    if found not in (expected, (*expected, 1)) and (*found, 1) != expected:
+        raise ValueError(f"targets: expected the shape {tuple(expected)}, received {tuple(found)}.")
+    return targets.reshape(expected)

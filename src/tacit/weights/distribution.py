@@ -15,6 +15,7 @@ from tacit.weights.covariance import ActivationNoise, Covariance, Shapes
 from tacit.weights.noise import Noise
 
 ROWS = 8  # of random numbers that the examples of a batch share
+SHARED = 2**15  # minimum number of components for sharing random numbers to pay off
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,14 +134,14 @@ def _windows(
     examples share numbers, but for different components, so their noise is uncorrelated component
     by component. Sums over components would not be: where all terms have one sign, as in an output
     far from 0, those of neighbours are nearly equal, and the variance of a batch's gradient grew
-    13-fold with 1,024 examples. With a random sign for each component the variance is that of
-    independent noise, within 10 % in that case. Drawing a number for every component of every
-    example took a tenth of a training step of an MLP 784-512-512-10. Noise that is not symmetric is
-    drawn like that.
+    13-fold with 1,024 examples. A random sign for each component removes that. Sums of squares of
+    neighbours are still correlated, which narrow networks with similar inputs notice: there, and
+    where noise is not symmetric, all numbers are drawn. `benchmarks/shared_noise.py` compares the
+    variances of gradients.
     """
     like = next(iter(distribution.mean.values()))
     step = min(width, -(-ROWS * width // max(size, 1)))
-    if step == width or not distribution.noise.symmetric:
+    if step == width or size * width < SHARED or not distribution.noise.symmetric:
         return distribution.noise.sample((size, width), like=like, generator=generator)
     drawn = (2 * width + (size - 1) * step,)
     z = distribution.noise.sample(drawn, like=like, generator=generator)

@@ -23,12 +23,15 @@ Recipe: TypeAlias = Callable[[nn.Module], Chosen]
 RANK = 10  # for layers chosen by name, and for the first layer in the paper's recipe
 LAST_RANK = 20  # for the last layer in the paper's recipe
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
-ATTENTION = {
-    *("query", "key", "value", "q_proj", "k_proj", "v_proj", "q_lin", "k_lin", "v_lin"),
-    *("q", "k", "v", "to_q", "to_k", "to_v", "qkv", "to_qkv", "qkv_proj", "Wqkv", "wqkv"),
-    *("query_key_value", "c_attn", "in_proj"),
+PROJECTIONS = (
+    *(("query", "key", "value"), ("q_proj", "k_proj", "v_proj", "kv_proj"), ("wq", "wk", "wv")),
+    *(("q_lin", "k_lin", "v_lin"), ("q", "k", "v", "kv"), ("to_q", "to_k", "to_v", "to_kv")),
+)
+"""Names of the layers that compute queries, keys and values of attention, side by side."""
+FUSED_PROJECTIONS = {
+    *("qkv", "to_qkv", "qkv_proj", "Wqkv", "wqkv", "query_key_value", "c_attn"),
 }
-"""Names of layers that compute the queries, keys and values of attention."""
+"""Names of layers that compute all three."""
 
 LARGEST_RELATIVE = 0.5  # for `relative_noise`
 REGRESSION_SCALE = 0.1  # of `relative_noise` by default if the likelihood is continuous
@@ -67,10 +70,10 @@ def relative_noise(module: nn.Module, scale: float | None = None, speed: float =
 
     In train mode every example has its own draw, and no weights are formed. The first layer has no
     noise, unless an embedding precedes it: its inputs are the data, and a plain network computes no
-    gradient for them. The queries, keys and values of attention have none either, as with dropout
-    in transformers: noise in them blurs where attention looks, and a small transformer has six
-    times the NLL. They are recognised by type, `nn.MultiheadAttention`, or by their usual names. A
-    module without weight matrices gets `every_layer`.
+    gradient for them. The queries, keys and values of attention have none either: with it, a small
+    transformer has several times the NLL (docs/benchmark.md). They are recognised by type,
+    `nn.MultiheadAttention`, or by their usual names. A module without weight matrices gets
+    `every_layer`.
 
     The noise stays nearly as large as it starts, like that of dropout. A classifier tolerates much
     of it. Regression with little noise in the targets does not: with a continuous likelihood
@@ -110,8 +113,12 @@ def relative_noise(module: nn.Module, scale: float | None = None, speed: float =
 
 def _attends(module: nn.Module, name: str) -> bool:
     """Return whether a layer computes queries, keys or values of attention."""
-    attention = isinstance(module.get_submodule(name), nn.MultiheadAttention)
-    return attention or name.rpartition(".")[2] in ATTENTION
+    parent, _, own = name.rpartition(".")
+    if isinstance(module.get_submodule(name), nn.MultiheadAttention) or own in FUSED_PROJECTIONS:
+        return True
+    siblings = {child for child, _ in module.get_submodule(parent).named_children()}
+    # A single one of these names may be anything, such as the value of an actor-critic network.
+    return any(own in names and len(siblings & set(names)) > 1 for names in PROJECTIONS)
 
 
 def first_and_last(module: nn.Module) -> Chosen:

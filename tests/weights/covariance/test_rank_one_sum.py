@@ -8,7 +8,7 @@ from nets import generator, mlp
 from tacit import Kronecker, LowRank, RankOneSum, theory
 from tacit.calling.moments import output_moments
 from tacit.testing import CovarianceSuite
-from tacit.testing.covariance import LAYERS
+from tacit.testing.covariance import LAYERS, make_factors
 from tacit.theory import Normal
 from tacit.weights.covariance import parameter_count
 from tacit.weights.divergence import kl, squared_wasserstein
@@ -134,7 +134,21 @@ def test_under_mup_the_rank_must_grow_with_the_width():
 
     with pytest.raises(ValueError, match=r"layer '3': under muP the noise of RankOneSum\(rank=4"):
         model(4)
-    assert model(32).layers[0].covariance.rank == 32
+    assert model(64).layers[0].covariance.rank == 64
+
+
+@pytest.mark.parametrize(("width", "rank"), [(64, 8), (256, 32), (256, 4)])
+def test_the_growth_of_the_spectrum_is_that_of_samples(width, rank):
+    shapes = {"weight": torch.Size([width, width])}
+    covariance = RankOneSum(rank)
+    norms = []
+    for seed in range(20):
+        factors = make_factors(covariance, shapes, seed=seed, dtype=torch.float32)
+        z = torch.randn(rank, generator=generator(seed))
+        norms.append(torch.linalg.matrix_norm(covariance.apply(factors, z, shapes)["weight"], 2))
+    expected = 0.5 * 2 * width**0.5  # of independent noise of the same size
+    measured = torch.stack(norms).mean().item() / expected
+    assert covariance.spectral_growth(shapes) == pytest.approx(measured, rel=0.25)
 
 
 @pytest.mark.parametrize("rank", [0, 19])

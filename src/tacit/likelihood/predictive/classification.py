@@ -220,6 +220,8 @@ class ClassPredictive(Predictive):
             >>> rule.coverage, rule.error, rule(ClassPredictive(torch.zeros(1, 1, 2)))
             (0.75, 0.0, tensor([False]))
         """
+        if self.confidence.numel() != len(self):
+            raise ValueError("select: expected one label per example, received several.")
         correct = self.errors(targets)["accuracy"] > 0.5
         return abstention(self.confidence.flatten().cpu(), correct, risk, confidence)
 

@@ -28,13 +28,13 @@ class Added:
     Args:
         inputs: A in the shape of the weight, rank first: (R_in, *shape[1:]).
         outputs: B, one row per component: (R_out, shape[0]).
-        noise: The diagonal of Z, (*sample, R), or Z itself, (*sample, R_out, R_in).
+        z: The diagonal of Z, (*sample, R), or Z itself, (*sample, R_out, R_in).
         diagonal: Whether Z is diagonal.
     """
 
     inputs: Tensor
     outputs: Tensor
-    noise: Tensor
+    z: Tensor
     diagonal: bool
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -94,11 +95,13 @@ class RankOneSum(Covariance):
         """Return the noise's largest singular value relative to that of independent noise.
 
         Entries of size s give independent noise the norm s (sqrt(out) + sqrt(n)). One term has the
-        norm s sqrt(out n / R); many terms together approach independent noise.
+        norm |z_r| s sqrt(out n / R), and the largest of R |z_r| is about sqrt(2 log R). Many terms
+        together approach independent noise.
         """
         out, columns = matrix_size("RankOneSum", shapes)
-        term = (out * columns / self.rank) ** 0.5
-        return float(self.scale * (1 + term / (out**0.5 + columns**0.5)))
+        term = (out * columns / self.rank) ** 0.5 / (out**0.5 + columns**0.5)
+        largest = max(1.0, math.sqrt(2 * math.log(self.rank)))
+        return float(self.scale * max(1.0, largest * term))
 
     def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
         lengths = torch.stack(
