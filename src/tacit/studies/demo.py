@@ -232,7 +232,7 @@ def write_page(
     page.figure(
         plots.plot_fan(*curve),
         "Twenty functions sampled from a regression model, the predictive mean and the 90 % "
-        "interval. The functions agree near the data (orange) and differ away from them.",
+        "interval; the data are orange.",
     )
     page.heading("In code")
     page.code(
