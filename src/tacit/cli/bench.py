@@ -23,7 +23,7 @@ from tacit.studies.bench import (
 from tacit.studies.bench.results import is_finished
 from tacit.studies.folders import check_folder
 
-NUMBERS = {
+SETTINGS = {
     "epochs": (int, 20, "passes over the training data"),
     "lr": (float, None, "learning rate (the problem's default for a plain network)"),
     "batch-size": (int, 128, "examples per step"),
@@ -36,6 +36,7 @@ NUMBERS = {
     ),
     "samples": (int, 32, "sampled functions per prediction"),
     "average": (float, 0.0, "last part of training over which parameters are averaged"),
+    "optimizer": (str, "sgd", "name of the optimizer"),
 }  # fmt: skip
 
 
@@ -75,7 +76,7 @@ def _add_comparison(actions: Any) -> None:
         help="sp, mup or both (sp,mup)",
     )
     comparison.add_argument("--seeds", type=int, default=5, help="number of seeds (5)")
-    for name, (kind, default, text) in NUMBERS.items():
+    for name, (kind, default, text) in SETTINGS.items():
         known = f" ({default})" if default is not None else ""
         comparison.add_argument(f"--{name}", type=kind, default=default, help=text + known)
     comparison.add_argument("--out", type=Path, required=True, metavar="DIR", help="results folder")
@@ -109,7 +110,7 @@ def _names(text: str) -> list[str]:
 
 
 def _train_grid(arguments: argparse.Namespace) -> int:
-    names = [name.replace("-", "_") for name in NUMBERS]
+    names = [name.replace("-", "_") for name in SETTINGS]
     settings = {name: getattr(arguments, name) for name in names}
     methods = list(METHODS) if arguments.methods == ["all"] else arguments.methods
     cells = make_grid(

@@ -81,3 +81,9 @@ def test_the_average_of_iterates_is_what_a_cell_measures():
     last, average = (measure(replace(ONE, average=share))["test"] for share in (0.0, 1.0))
     assert last["nll"] != average["nll"]
     assert measure(replace(ONE, average=1.0))["cell"]["average"] == 1.0
+
+
+def test_a_cell_trains_with_its_optimizer():
+    sgd, adam = (measure(replace(ONE, optimizer=name, lr=0.001)) for name in ("sgd", "adamw"))
+    assert sgd["test"]["nll"] != adam["test"]["nll"]
+    assert adam["cell"]["optimizer"] == "adamw"

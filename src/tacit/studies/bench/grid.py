@@ -24,6 +24,7 @@ from tacit.methods import (
     Standard,
     TemperatureScaling,
 )
+from tacit.scaling import optimizer_kind
 from tacit.scaling.parametrization import MaximalUpdate, Parametrization
 from tacit.scaling.parametrization import Standard as StandardParametrization
 from tacit.studies.bench.problems import PROBLEMS, Problem
@@ -72,6 +73,7 @@ class Cell:
             default as many as test images.
         samples: Sampled functions per prediction, for methods that sample.
         average: Last part of training over which parameters are averaged; see `tacit.fit`.
+        optimizer: Name of the optimizer; see `tacit.fit`.
     """
 
     data: str
@@ -88,6 +90,7 @@ class Cell:
     corrupted_size: int | None = None
     samples: int = 32
     average: float = 0.0
+    optimizer: str = "sgd"
 
     def __post_init__(self) -> None:
         problem, _ = problem_of(self), method_of(self)  # raise if a name is unknown
@@ -120,6 +123,7 @@ class Cell:
             if getattr(self, name) is not None:
                 checks.positive_integer(name, getattr(self, name))
         checks.probability("average", self.average)
+        optimizer_kind(self.optimizer)  # raises if the name is unknown
         if self.lr is not None:
             checks.positive_number("lr", self.lr)
 

@@ -54,7 +54,7 @@ def measure(
         PARAMETRIZATIONS[cell.parametrization](), cell.seed,
         {
             "epochs": cell.epochs, "lr": cell.lr, "batch_size": cell.batch_size,
-            "average": cell.average, "progress": False,
+            "average": cell.average, "optimizer": cell.optimizer, "progress": False,
         },
         cache,
     )  # fmt: skip
