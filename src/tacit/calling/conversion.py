@@ -18,13 +18,18 @@ from tacit.calling.usage import tied_names
 def deterministic(model: Variational) -> nn.Module:
     """Return a copy of the wrapped module with the mean weights.
 
+    If the model standardises its inputs, the copy is a `torch.nn.Sequential` of the layer that does
+    and the module. Outputs are those of the module: for a model of real targets trained by
+    `tacit.fit`, in units of the targets' spread (`model.likelihood.location` and `.unit`).
+
     Examples:
         >>> import tacit, torch
         >>> model = tacit.variational(torch.nn.Linear(4, 2))
         >>> tacit.deterministic(model)
         Linear(in_features=4, out_features=2, bias=True)
     """
-    return copy.deepcopy(_variational(model).module)
+    module = copy.deepcopy(_variational(model).module)
+    return module if model.inputs is None else nn.Sequential(copy.deepcopy(model.inputs), module)
 
 
 def ensemble(
@@ -51,7 +56,9 @@ def ensemble(
     samples = checks.positive_integer("samples", samples)
     with torch.no_grad():
         weights = _variational(model).sample(samples, generator=generator)
-    return Ensemble(deterministic(model), weights)
+    networks = Ensemble(copy.deepcopy(model.module), weights)
+    networks.inputs = copy.deepcopy(model.inputs)
+    return networks
 
 
 class Ensemble(nn.Module):
@@ -60,11 +67,13 @@ class Ensemble(nn.Module):
     Attributes:
         module: The module that all networks share.
         weights: The sampled parameters as buffers, under their names in the module.
+        inputs: The layer that standardises the inputs, or None.
     """
 
     def __init__(self, module: nn.Module, weights: Weights) -> None:
         super().__init__()
         self.module = module
+        self.inputs: nn.Module | None = None
         self.weights = nn.Module()
         self._caller = Caller(tied_names(module))
         for name, stacked in weights.items():
@@ -75,6 +84,7 @@ class Ensemble(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs of all networks, stacked."""
+        args = args if self.inputs is None else (self.inputs(*args),)
         weights = dict(self.weights.named_buffers())
         return self._caller.call_stacked(self.module, [(weights, (args, kwargs))])[0]
 

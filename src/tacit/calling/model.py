@@ -30,6 +30,7 @@ from tacit.calling.summary import call_notes, summary
 from tacit.calling.usage import tied_names
 from tacit.calling.verification import ActivationSpace
 from tacit.likelihood import Likelihood
+from tacit.models.standardise import Standardise
 from tacit.scaling import Parametrization
 from tacit.weights.distribution import Distribution, draw_noise
 from tacit.weights.layers import RandomLayer
@@ -52,6 +53,7 @@ class Variational(FactorScaling):
         draws: Number of draws per batch in train mode, or "each" for one per example.
         likelihood: The distribution of the targets given the outputs, or None.
         preprocessing: How inputs must be preprocessed, stored by `tacit.save`, or None.
+        inputs: Standardises the inputs of every call, set by `tacit.fit` for tables, or None.
     """
 
     deferral: Deferral | None = None
@@ -74,6 +76,7 @@ class Variational(FactorScaling):
         self.draws = draws
         self.likelihood = likelihood
         self.preprocessing: dict[str, Any] | None = None
+        self.inputs: Standardise | None = None
         self.caller = Caller(tied_names(module))
         self.activation_space = ActivationSpace()
         for layer in layers:
@@ -128,7 +131,8 @@ class Variational(FactorScaling):
         In train mode `model(x)` is a drop-in replacement for the module, with one draw of the
         weights per example if all noise can act on activations, as by default; otherwise with one
         per batch, or as many as the `draws` given to `variational`. In eval mode weights are drawn
-        only on request; `model(x)` equals `model.module(x)`.
+        only on request; `model(x)` equals `model.module(x)`. Inputs of a table that `tacit.fit`
+        standardised are standardised in every call.
 
         Running statistics of batch norm take one step per call, the mean over samples or groups.
 
@@ -151,6 +155,7 @@ class Variational(FactorScaling):
             generator: Source of randomness.
             **kwargs: Keyword arguments of the wrapped module.
         """
+        args = self.prepared(args)
         inputs = (args, kwargs)
         if generator is not None:
             check_generator(generator)
@@ -167,6 +172,14 @@ class Variational(FactorScaling):
         if draws is not None or self.training:
             return call_draws(self, draws, generator, inputs)
         return self.module(*args, **kwargs)
+
+    def prepared(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the arguments of the wrapped module: a table of inputs is standardised."""
+        if self.inputs is None:
+            return args
+        if len(args) != 1:
+            raise TypeError("model: expected the table of inputs as the only positional argument.")
+        return (self.inputs(args[0]),)
 
     def sample(
         self, shape: int | tuple[int, ...] = (), *, generator: torch.Generator | None = None
@@ -268,9 +281,17 @@ class Variational(FactorScaling):
         self.settle()
         return super().state_dict(*args, **kwargs)
 
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *args: Any) -> None:
         self.settle()  # a later update would change the loaded values
-        super()._load_from_state_dict(*args, **kwargs)
+        super()._load_from_state_dict(state, prefix, *args)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Load a state; one whose inputs are standardised makes this model standardise them too."""
+        mean = state_dict.get("inputs.mean")
+        if mean is not None and (self.inputs is None or self.inputs.mean.shape != mean.shape):
+            like = next(self.parameters())
+            self.inputs = Standardise(torch.zeros_like(mean), torch.ones_like(mean)).to(like)
+        return super().load_state_dict(state_dict, *args, **kwargs)
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
         self.settle()

@@ -42,6 +42,7 @@ def output_moments(
     hook = model.module.get_submodule(name).register_forward_hook(
         lambda _, inputs, output: seen.append((inputs[0], output, _stamp(output)))
     )
+    args = model.prepared(args)
     drawn = model.sample(generator=generator) if model.training else {}
     others = {key: value for key, value in drawn.items() if key.rpartition(".")[0] != name}
     try:

@@ -72,6 +72,7 @@ class Batches:
         shuffle: Whether to shuffle; a DataLoader keeps its order, and its generators are seeded.
         rank: Index of this process, which takes every `parts`-th example of each batch.
         parts: Number of processes; a last batch with fewer examples than processes is dropped.
+        passes: Passes over the data in an epoch; a DataLoader makes one.
         targets: Whether targets are required. If not, the first element of a batch is the inputs
             and the rest is ignored.
     """
@@ -85,11 +86,12 @@ class Batches:
         shuffle: bool = False,
         rank: int = 0,
         parts: int = 1,
+        passes: int = 1,
         targets: bool = True,
     ) -> None:
         self.name, self.shuffle = name, shuffle
         self.batch_size = checks.positive_integer("batch_size", batch_size)
-        self.rank, self.parts, self.targets = rank, parts, targets
+        self.rank, self.parts, self.passes, self.targets = rank, parts, passes, targets
         self.loader: DataLoader[Any] | None = None
         self.memory: Batch | None = None
         self.dataset: Dataset[Any] | None = None
@@ -123,6 +125,10 @@ class Batches:
     def __len__(self) -> int:
         if self.loader is not None:
             return len(self.loader)
+        return self.passes * self._batches_per_pass
+
+    @property
+    def _batches_per_pass(self) -> int:
         whole, rest = divmod(self.size, self.batch_size)
         return whole * (self.batch_size >= self.parts) + (rest >= self.parts)
 
@@ -141,10 +147,16 @@ class Batches:
             return (self._batch(batch) for batch in self.loader)  # in the loader's own order
         if self.loader is not None:
             return self._loaded(self.loader, number, skip)
-        order = torch.arange(self.size)
-        if self.shuffle and not self._related:
-            order = torch.randperm(self.size, generator=torch.Generator().manual_seed(number))
-        return (self._at(rows) for rows in order.split(self.batch_size)[skip : len(self)])
+        generator = torch.Generator().manual_seed(number)
+        shuffled = self.shuffle and not self._related
+        first, skipped = divmod(skip, self._batches_per_pass)
+        orders = (
+            torch.randperm(self.size, generator=generator) if shuffled else torch.arange(self.size)
+            for _ in range(self.passes)
+        )
+        rows = (order.split(self.batch_size)[: self._batches_per_pass] for order in orders)
+        left = chain.from_iterable(islice(rows, first, None))
+        return (self._at(batch) for batch in islice(left, skipped, None))
 
     @property
     def _related(self) -> bool:

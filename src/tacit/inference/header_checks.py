@@ -53,6 +53,12 @@ DISCRETE: dict[str, schema.Rule] = {
     "averaging": schema.one_of(*get_args(Averaging)),
     "scope": schema.one_of(*get_args(Scope)),
 }
+SHAPE = schema.list_of(schema.integer(1, 2**31))
+CONTINUOUS: dict[str, schema.Rule] = {
+    "kind": schema.text,
+    "sizes": SHAPE,
+    "flat": schema.boolean,
+}
 LIKELIHOOD = schema.one_kind_of(
     {
         "Categorical": schema.record(
@@ -66,8 +72,8 @@ LIKELIHOOD = schema.one_kind_of(
             }
         ),
         "Bernoulli": schema.record(DISCRETE),
-        "Gaussian": schema.record({"kind": schema.text, "learn": schema.boolean}),
-        "HeteroscedasticGaussian": schema.record({"kind": schema.text}),
+        "Gaussian": schema.record({**CONTINUOUS, "learn": schema.boolean, "scales": SHAPE}),
+        "HeteroscedasticGaussian": schema.record(CONTINUOUS),
     }
 )
 NETWORK = schema.record(
@@ -88,6 +94,7 @@ MODEL: dict[str, schema.Rule] = {
     "draws": schema.word_or("each", schema.integer(1, 2**31)),
     "likelihood": schema.optional(LIKELIHOOD),
     "preprocessing": schema.optional(schema.table_of(schema.anything)),
+    "inputs": COUNT,
 }
 PREDICTOR = schema.record(
     {
@@ -119,6 +126,7 @@ def check_model(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor
     """
     files.check_header(path, header, schema.record({**MODEL, "version": schema.anything}))
     check_likelihood(path, header["likelihood"], header["network"], tensors)
+    _check_inputs(path, header["inputs"], tensors)
     header[SHAPES] = files.shapes_of(tensors)
     header["network"][SHAPES] = files.shapes_of(tensors, "module.")
 
@@ -141,6 +149,7 @@ def check_predictor(path: Path, header: dict[str, Any], tensors: Mapping[str, Te
         _check_number(path, "members", settings["members"], _groups(tensors, "nets"))
     if kind == "Sampled":
         check_likelihood(path, settings["model"]["likelihood"], network, tensors, "model.")
+        _check_inputs(path, settings["model"]["inputs"], tensors, "model.")
         settings["model"][SHAPES] = files.shapes_of(tensors, "model.")
     if kind == "Path":
         _check_number(path, "kept", settings["kept"], _groups(tensors, "kept"))
@@ -148,6 +157,18 @@ def check_predictor(path: Path, header: dict[str, Any], tensors: Mapping[str, Te
         _check_number(path, "deviations", settings["deviations"], sum(rows))
     if kind == "LastLayer":
         _check_last_layer(path, settings["last"], tensors)
+
+
+def _check_inputs(
+    path: object, columns: int, tensors: Mapping[str, Tensor], prefix: str = ""
+) -> None:
+    """Raise ValueError unless the file standardises as many columns as the header says."""
+    names = (f"{prefix}inputs.mean", f"{prefix}inputs.std")
+    own = dict.fromkeys(names, (columns,)) if columns else {}
+    files.check_shapes(path, own, files.shapes_of({n: tensors[n] for n in names if n in tensors}))
+    if columns:
+        _check_values(path, names[0], tensors[names[0]])
+        _check_values(path, names[1], tensors[names[1]])
 
 
 def _check_last_layer(path: object, name: str, tensors: Mapping[str, Tensor]) -> None:
@@ -182,6 +203,8 @@ def check_likelihood(
     for name, tensor in tensors.items():
         if name.startswith(f"{prefix}likelihood."):
             _check_values(path, name, tensor)
+    if "sizes" in given:
+        _check_units(path, given, tensors, f"{prefix}likelihood.")
     if given["kind"] != "Categorical":
         return
     for name, entry in (("temperature", "per_class"), ("offset", "offsets")):
@@ -197,13 +220,26 @@ def check_likelihood(
         raise ValueError(f"{path}: expected the same number of classes, received {listed}.")
 
 
+def _check_units(
+    path: object, given: Mapping[str, Any], tensors: Mapping[str, Tensor], prefix: str
+) -> None:
+    """Check the shapes of units and scales against the header: they are allocated from it."""
+    expected = {"location": given["sizes"], "unit": given["sizes"]}
+    if "scales" in given:
+        expected["log_scale"] = given["scales"]
+    found = {
+        name: tuple(tensors[prefix + name].shape) for name in expected if prefix + name in tensors
+    }
+    files.check_shapes(path, {name: tuple(shape) for name, shape in expected.items()}, found)
+
+
 OUTPUTS = ("classes", "outputs")
 """Arguments of `tacit.models` that are the number of outputs."""
 
 
 def _check_values(path: object, name: str, tensor: Tensor) -> None:
-    positive = name.endswith("temperature")
-    negative = not name.endswith(("class_weights", "temperature"))
+    positive = name.endswith(("temperature", "unit", "factor", "std"))
+    negative = not positive and not name.endswith("class_weights")
     fits = tensor.isfinite().all() and (negative or (tensor >= 0).all())
     if not fits or (positive and not (tensor > 0).all()):
         expected = "above 0" if positive else "of any sign" if negative else "of at least 0"

@@ -26,11 +26,12 @@ from tacit.inference.header_checks import (
 )
 from tacit.likelihood import (
     Categorical,
+    ContinuousLikelihood,
     DiscreteLikelihood,
     Gaussian,
     Likelihood,
 )
-from tacit.models import MODELS, Rebuildable
+from tacit.models import MODELS, Rebuildable, Standardise
 from tacit.scaling import Parametrization
 from tacit.weights.covariance import (
     Covariance,
@@ -52,6 +53,7 @@ def describe_model(model: Variational) -> dict[str, Any]:
         "draws": model.draws,
         "likelihood": describe_likelihood(model.likelihood),
         "preprocessing": model.preprocessing,
+        "inputs": 0 if model.inputs is None else len(model.inputs.mean),
     }
 
 
@@ -94,6 +96,8 @@ def build_model(
             f"load: {path} doesn't fit the network passed (expected the plain network): {error}"
         ) from error
     model.preprocessing = given["preprocessing"]
+    if columns := given["inputs"]:
+        model.inputs = Standardise(torch.zeros(columns), torch.ones(columns))
     return model
 
 
@@ -112,7 +116,8 @@ def _check_sizes(
     for layer in layers:
         for name, factor in layer.factors.items():
             own[join("factors", join(layer.name, name))] = tuple(factor.shape)
-    rest = {name: shape for name, shape in found.items() if not name.startswith("likelihood.")}
+    kept = ("likelihood.", "inputs.")
+    rest = {name: shape for name, shape in found.items() if not name.startswith(kept)}
     files.check_shapes(path, own, rest)
 
 
@@ -210,8 +215,10 @@ def describe_likelihood(likelihood: Likelihood | None) -> dict[str, Any] | None:
     if isinstance(likelihood, Categorical):
         settings["per_class"] = likelihood.temperature.numel() if likelihood.temperature.ndim else 0
         settings["offsets"] = likelihood.offset.numel() if likelihood.offset.ndim else 0
+    if isinstance(likelihood, ContinuousLikelihood):
+        settings["sizes"], settings["flat"] = list(likelihood.sizes), likelihood.flat
     if isinstance(likelihood, Gaussian):
-        settings["learn"] = likelihood.log_scale.requires_grad
+        settings["learn"], settings["scales"] = likelihood.learn, list(likelihood.log_scale.shape)
     return settings
 
 
@@ -219,7 +226,7 @@ def build_likelihood(given: Mapping[str, Any] | None) -> Likelihood | None:
     """Return a likelihood with the settings of `describe_likelihood`."""
     if given is None:
         return None
-    calibrated = ("scope", "per_class", "offsets")
+    calibrated = ("scope", "per_class", "offsets", "sizes", "flat", "scales")
     settings = {name: value for name, value in given.items() if name not in calibrated}
     likelihood: Likelihood = _build(settings, LIKELIHOODS)
     if isinstance(likelihood, DiscreteLikelihood):
@@ -229,4 +236,9 @@ def build_likelihood(given: Mapping[str, Any] | None) -> Likelihood | None:
         temperature = torch.ones(given["per_class"] or ())
         offset = torch.zeros(given["offsets"] or ())
         likelihood.set_temperature(temperature, given["scope"], offset)
+    if isinstance(likelihood, ContinuousLikelihood):
+        sizes = given["sizes"]
+        likelihood.set_units(torch.zeros(sizes), torch.ones(sizes), flat=given["flat"])
+    if isinstance(likelihood, Gaussian):
+        likelihood.log_scale.data = torch.zeros(given["scales"])
     return likelihood

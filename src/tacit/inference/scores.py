@@ -102,11 +102,29 @@ def collect_each(
 
 
 def outputs_and_targets(
-    model: nn.Module, data: Batches, *, samples: int, generator: torch.Generator | None = None
+    model: nn.Module,
+    data: Batches,
+    *,
+    samples: int,
+    generator: torch.Generator | None = None,
+    most: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the outputs of M functions (M, B, ...) and the targets, from one pass over data."""
+    """Return the outputs of M functions (M, B, ...) and the targets, from one pass over data.
+
+    Args:
+        model: The model.
+        data: Inputs and targets.
+        samples: Number of functions.
+        generator: Source of randomness for drawing the functions.
+        most: Number of examples after which to stop, at the end of a batch.
+    """
+    pairs, count = [], 0
     with functions_of(model, samples=samples, generator=generator) as functions:
-        pairs = [(functions(batch), targets_of(batch, data.name)) for batch in data.epoch()]
+        for batch in data.epoch():
+            pairs.append((functions(batch), targets_of(batch, data.name)))
+            count += len(pairs[-1][1])
+            if most is not None and count >= most:
+                break
     outputs = torch.cat([output for output, _ in pairs], dim=1)
     return outputs, torch.cat([targets for _, targets in pairs]).to(outputs.device)
 

@@ -3,6 +3,7 @@
 from tacit.likelihood.base import Likelihood
 from tacit.likelihood.bernoulli import Bernoulli
 from tacit.likelihood.categorical import Categorical
+from tacit.likelihood.continuous import ContinuousLikelihood
 from tacit.likelihood.discrete import DiscreteLikelihood
 from tacit.likelihood.gaussian import Gaussian
 from tacit.likelihood.heteroscedastic import HeteroscedasticGaussian
@@ -10,6 +11,7 @@ from tacit.likelihood.heteroscedastic import HeteroscedasticGaussian
 __all__ = [
     "Bernoulli",
     "Categorical",
+    "ContinuousLikelihood",
     "DiscreteLikelihood",
     "Gaussian",
     "HeteroscedasticGaussian",

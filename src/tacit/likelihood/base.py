@@ -35,6 +35,16 @@ class Likelihood(nn.Module, ABC):
     def predictive(self, outputs: Tensor) -> Predictive:
         """Return the predictive distribution from the outputs of M functions, (M, B, ...)."""
 
+    def training_loss(
+        self, outputs: Tensor, targets: Tensor, *, samples: bool | None = None
+    ) -> Tensor:
+        """Return the loss that `tacit.fit` minimises in place of the expected loss.
+
+        It is the loss itself, unless another has the same or better minimisers and gradients that
+        are easier to follow.
+        """
+        return self.loss(outputs, targets, samples=samples)
+
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the loss."""
         return self.loss(outputs, targets)

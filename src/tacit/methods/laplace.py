@@ -327,7 +327,7 @@ def curvature(likelihood: Likelihood, outputs: Tensor, targets: Tensor) -> Tenso
         p = outputs.sigmoid()
         return torch.diag((p * (1 - p)).sum(0))
     if isinstance(likelihood, Gaussian):
-        scale = likelihood.scale.detach().double()
+        scale = likelihood.output_scale.detach().double()
         eye = torch.eye(outputs.shape[-1], dtype=outputs.dtype, device=outputs.device)
         return len(outputs) * eye / scale.square()
     raise TypeError(f"Laplace: no curvature for {likelihood!r}.")

@@ -5,6 +5,7 @@ from tacit.models.lenet import LeNet5
 from tacit.models.mlp import MLP
 from tacit.models.pretrained import Loaded, load_weights
 from tacit.models.resnet import ResNet18, ResNet34, ResNet50
+from tacit.models.standardise import Standardise
 from tacit.models.vit import ViT
 
 MODELS: dict[str, type[Rebuildable]] = {
@@ -20,6 +21,7 @@ __all__ = [
     "ResNet18",
     "ResNet34",
     "ResNet50",
+    "Standardise",
     "ViT",
     "load_weights",
 ]

@@ -19,19 +19,24 @@ from tacit.calling.arguments import Draws, check_exclusive, number_of_draws
 from tacit.calling.caller import has_batch_norm
 from tacit.calling.draws import batch_first
 from tacit.data.batches import Batches
-from tacit.likelihood import DiscreteLikelihood, Likelihood
+from tacit.likelihood import DiscreteLikelihood, HeteroscedasticGaussian, Likelihood
+from tacit.scaling.optimizers import optimizer_family
 from tacit.scaling.parametrization import Parametrization
 from tacit.training.objective import Objective
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
+LEARNING_RATES = {"sgd": 0.03, "adam": 0.002}  # by kind of optimizer, if none is given
 DRAWS = 8  # default draws per step, chosen by the comparison in benchmarks/choices.py
 
 Schedule: TypeAlias = Literal["cosine"] | Callable[[float], float] | None
 
 
 def check_arguments(
+    epochs: int | None,
+    schedule: Schedule,
+    average: float,
     validation: Any,
     early_stopping: int | None,
     resume: str,
@@ -43,6 +48,15 @@ def check_arguments(
     """Raise an error for invalid or inconsistent arguments."""
     if early_stopping is not None and validation is None:
         raise ValueError("early_stopping needs validation data.")
+    if epochs is None and validation is None:
+        raise ValueError(
+            "epochs: expected a number of passes, or validation data, on which fit chooses it."
+        )
+    if epochs is None and (schedule is not None or average or early_stopping is not None):
+        raise ValueError(
+            "schedule, average and early_stopping need a number of epochs; without one, training "
+            "has a constant rate, averages the last tenth of the steps, and stops by itself."
+        )
     if not isinstance(optimizer, str):
         raise TypeError(
             f"optimizer: expected a name such as 'sgd' or 'adam', received {optimizer!r}."
@@ -90,6 +104,13 @@ def seed_number(seed: int) -> int:
     if not whole or not 0 <= seed < 2**40:
         raise ValueError(f"seed: expected an integer from 0 to 2^40, received {seed!r}.")
     return int(seed)
+
+
+def learning_rate(lr: float | None, optimizer: str) -> float:
+    """Return the base learning rate, by default that of the kind of optimizer."""
+    if lr is None:
+        return LEARNING_RATES[optimizer_family(optimizer)]
+    return checks.positive_number("lr", lr)
 
 
 def momentum_of(momentum: float | None, optimizer: str) -> float | None:
@@ -178,6 +199,8 @@ def reset_calibration(likelihood: Likelihood) -> None:
     """Set the temperature of predictions to 1: training invalidates an earlier calibration."""
     if isinstance(likelihood, DiscreteLikelihood):
         likelihood.set_temperature(1.0)
+    elif isinstance(likelihood, HeteroscedasticGaussian):
+        likelihood.factor.fill_(1.0)
 
 
 def add_likelihood(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +14,7 @@ from tacit._support.private_torch import BatchNorm
 
 
 class Average:
-    """A running mean of parameters; every iterate has the same weight.
+    """A running mean of parameters, by default with the same weight for every iterate.
 
     At a constant learning rate the iterates of SGD move around a minimum; their mean is closer to
     it (Polyak and Juditsky, 1992; Izmailov et al., 2018).
@@ -28,14 +29,19 @@ class Average:
         self.count = count
 
     @torch.no_grad()
-    def update(self, parameters: Mapping[str, Tensor]) -> None:
-        """Add an iterate to the mean."""
+    def update(self, parameters: Mapping[str, Tensor], window: float = math.inf) -> None:
+        """Add an iterate to the mean.
+
+        Args:
+            parameters: The iterate, by name.
+            window: Number of iterates over which earlier ones are forgotten, exponentially.
+        """
         self.count += 1
         if not self.values:
             self.values = {name: value.detach().clone() for name, value in parameters.items()}
             return
         for name, value in parameters.items():
-            self.values[name].lerp_(value, 1 / self.count)
+            self.values[name].lerp_(value, 1 / min(self.count, max(1.0, window)))
 
     @contextmanager
     def in_place_of(self, parameters: Mapping[str, Tensor]) -> Iterator[None]:

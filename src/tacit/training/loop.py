@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -34,6 +34,7 @@ from tacit.training.arguments import (
     check_model,
     check_resumable,
     draws_per_step,
+    learning_rate,
     make_fabric,
     momentum_of,
     reset_calibration,
@@ -51,9 +52,13 @@ from tacit.training.optim.by_name import make_optimizer
 from tacit.training.progress import announce_resume, show_progress
 from tacit.training.run import EVALUATION_BATCH, Run, Settings
 from tacit.training.signals import Stop, stop_requests
+from tacit.training.units import set_units
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+# Without a number of epochs: least steps of an epoch, and bounds of the run, the larger one counts.
+EPOCH_STEPS, MOST_EPOCHS, MOST_STEPS = 50, 20, 20_000
 
 Callback: TypeAlias = Callable[[dict[str, float], nn.Module], bool | None]
 
@@ -67,8 +72,8 @@ def fit(
     train: Any,
     validation: Any = None,
     *,
-    epochs: int,
-    lr: float,
+    epochs: int | None = None,
+    lr: float | None = None,
     optimizer: str = "sgd",
     momentum: float | None = None,
     weight_decay: float = 0.0,
@@ -81,6 +86,7 @@ def fit(
     parametrization: Parametrization | None = None,
     schedule: Schedule = None,
     average: float = 0.0,
+    standardise: bool | None = None,
     precision: str = "32-true",
     accelerator: str = "auto",
     devices: int | str = 1,
@@ -107,8 +113,12 @@ def fit(
             the targets under "labels". The normalisation of `Images` is recorded in
             `model.preprocessing`.
         validation: Validation data in the same formats, evaluated after each epoch.
-        epochs: Number of passes over the data.
-        lr: Base learning rate, before the parametrization's scaling.
+        epochs: Number of passes over the data. By default validation data decide: training stops
+            when their NLL has not improved for as long as it took to get there, and the best
+            average of the last tenth of the steps is kept. An epoch then has at least 50 steps,
+            several passes over few data.
+        lr: Base learning rate, before the parametrization's scaling; 0.03 by default, 0.002 for
+            optimizers like Adam.
         optimizer: Name of the optimizer: "sgd", "adam", "adamw" and others.
         momentum: Momentum of SGD, 0.9 by default; an error for other optimizers, which have
             defaults of their own.
@@ -133,6 +143,10 @@ def fit(
             average. With deferred updates only the iterates at which these are settled count, at
             least one per epoch. Validation scores are those of the average from then on. Batch norm
             statistics are recomputed for it at the end; until then scores use those of training.
+        standardise: Whether inputs of a table, a single tensor (B, D) of real numbers, and real
+            targets are standardised within the model: by default if the targets are real. Calls of
+            the model then take, and predictions have, the units of the data. A plain network
+            can't standardise its inputs; put `tacit.models.Standardise` in front.
         precision: Fabric's precision: "32-true", "bf16-mixed", "64-true" and others.
         accelerator: Fabric's accelerator: "auto", "cpu", "cuda" and others.
         devices: Number of devices, or "auto". Under torchrun, its processes are used.
@@ -168,13 +182,22 @@ def fit(
         (10, True)
     """
     check_arguments(
-        validation, early_stopping, resume, optimizer, parametrization, checkpoint, callbacks
+        epochs,
+        schedule,
+        average,
+        validation,
+        early_stopping,
+        resume,
+        optimizer,
+        parametrization,
+        checkpoint,
+        callbacks,
     )
     check_model(model, parametrization)
     found = likelihood_of(model, likelihood)
     settings = Settings(
-        epochs=checks.positive_integer("epochs", epochs),
-        lr=checks.positive_number("lr", lr),
+        epochs=1 if epochs is None else checks.positive_integer("epochs", epochs),
+        lr=learning_rate(lr, optimizer),
         optimizer=optimizer.lower(),
         momentum=momentum_of(momentum, optimizer),
         weight_decay=weight_decay_of(weight_decay),
@@ -192,6 +215,8 @@ def fit(
         early_stopping=None
         if early_stopping is None
         else checks.positive_integer("early_stopping", early_stopping),
+        standardise=standardise,
+        automatic=epochs is None,
     )
     factor = schedule_factor(schedule)
     with torch.random.fork_rng():
@@ -199,6 +224,8 @@ def fit(
         rank, parts = fabric.global_rank, fabric.world_size
         size = settings.batch_size
         data = Batches("train", train, size, shuffle=True, rank=rank, parts=parts)
+        if settings.automatic:
+            settings = _bounded(settings, data)
         held_out = (
             None
             if validation is None
@@ -206,6 +233,8 @@ def fit(
         )
         check_resumable(data, checkpoint)
         likelihood = adopt(model, found)
+        whole = Batches("train", train, max(size, EVALUATION_BATCH), shuffle=True)
+        set_units(model, likelihood, whole, standardise)
         if isinstance(model, Variational) and isinstance(train, Images):
             model.preprocessing = train.preprocessing
         extra = {} if settings.momentum is None else {"momentum": settings.momentum}
@@ -228,11 +257,19 @@ def fit(
             stop = _train(run, objective, factor, held_out, callbacks, shows)
             if run.history.stopped != "interrupted":
                 run.use_result(partial(_calls, run))
+                run.fit_scale(held_out or whole)
     _warn_if_worse(run.history)
     if run.history.stopped == "interrupted":
         hint = f"; run again to resume from {checkpoint}" if checkpoint else ""
         stop.exit(f"training stopped after step {run.step} of {run.total_steps}{hint}")
     return run.history
+
+
+def _bounded(settings: Settings, data: Batches) -> Settings:
+    """Return settings with a bound on the epochs, and make these epochs long enough."""
+    if data.loader is None:
+        data.passes = -(-EPOCH_STEPS // len(data))
+    return replace(settings, epochs=max(MOST_EPOCHS, -(-MOST_STEPS // len(data))))
 
 
 def _train(
@@ -396,11 +433,13 @@ def _loss(run: Run, objective: Objective, size: int) -> Callable[[Batch], Tensor
     """Return the objective as a function of a batch."""
     raw, many = run.raw, run.settings.samples > 1
     keywords = {"samples": run.settings.samples} if many else {}
+    # An explicit regularizer is weighed against the likelihood itself.
+    criterion = run.likelihood.training_loss if run.fits_scale else run.likelihood.loss
 
     def loss(batch: Batch) -> Tensor:
         outputs = tensor_of(batch.call(run.model, run.like, **keywords))
         targets = targets_of(batch, run.data.name).to(run.device)
-        value = run.likelihood.loss(outputs, targets, samples=many)
+        value = criterion(outputs, targets, samples=many)
         return objective(value, raw, data_size=size) if isinstance(raw, Variational) else value
 
     return loss

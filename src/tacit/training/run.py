@@ -20,26 +20,33 @@ from tacit.calling import Variational
 from tacit.calling.arguments import Draws
 from tacit.data.batches import Batch, Batches
 from tacit.inference.functions import functions_of
-from tacit.inference.scores import collect
-from tacit.likelihood import Likelihood
+from tacit.inference.scores import collect, outputs_and_targets
+from tacit.likelihood import ContinuousLikelihood, Likelihood
 from tacit.training import checkpoints as files
 from tacit.training.averaging import Average, recompute_statistics
 from tacit.training.checkpoints import Checkpoint
 from tacit.training.coupling import coupling, examples_in
 from tacit.training.history import History
 from tacit.training.identity import check_same_run, describe_network, unchanged
+from tacit.training.objective import ExpectedLoss
 from tacit.training.optim.sgd import SGD
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 EVALUATION_SAMPLES, EVALUATION_BATCH = 8, 1024
+SCALE_SAMPLES, SCALE_EXAMPLES = 32, 20_000  # functions and examples that decide a noise scale
+WINDOW = 0.1  # part of the steps so far that is averaged if validation data end training
+PATIENCE = 500  # steps without a better validation NLL after which these do so, at least
 SHOWN = ("nll", "accuracy", "ece", "rmse", "crps", "coverage_90")  # scores in the history
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings that must be equal for a run to resume from a checkpoint; epochs may grow."""
+    """Settings that must be equal for a run to resume from a checkpoint; epochs may grow.
+
+    `automatic` means that validation data decide when training ends; `epochs` is then a bound.
+    """
 
     epochs: int
     lr: float
@@ -56,6 +63,8 @@ class Settings:
     schedule: str
     objective: str
     early_stopping: int | None
+    standardise: bool | None
+    automatic: bool
 
 
 class Run:
@@ -95,6 +104,7 @@ class Run:
             group["initial_lr"] = group["lr"]
         self.folder = None if folder is None else Path(folder)
         self.draws = settings.draws  # None until the first batch shows whether it can be split
+        self.fits_scale = settings.objective == ExpectedLoss().fingerprint()
         self.identity: dict[str, Any] = {}
         self.epoch, self.done, self.loss_sum = 0, 0, 0.0  # done: steps taken in this epoch
         self.history = History()
@@ -203,7 +213,9 @@ class Run:
         # Within a block, access to the parameters would change the noise of later steps; at the end
         # of an epoch they are settled anyway.
         settled = not self.within_block or self.done == len(self.data)
-        if settled and self.step > self.total_steps * (1 - self.settings.average):
+        if settled and self.settings.automatic:
+            self.average.update(self._parameters(), WINDOW * self.average.count)
+        elif settled and self.step > self.total_steps * (1 - self.settings.average):
             self.average.update(self._parameters())
 
     def end_epoch(self, row: dict[str, float]) -> None:
@@ -212,15 +224,20 @@ class Run:
         if row["loss"] < self._smallest:
             self._smallest, self._good = row["loss"], self._epoch_start
         self.epoch, self.done, self.loss_sum = self.epoch + 1, 0, 0.0
-        patience = self.settings.early_stopping
-        if patience is None:
+        if not self.stops_early:
             return
         scores = self.history["nll"]
         best = min(range(len(scores)), key=scores.__getitem__)
+        patience = self.settings.early_stopping or max(-(-PATIENCE // len(self.data)), best + 1)
         if best == len(scores) - 1:
             self.best = self._state()
         if len(scores) - 1 - best >= patience:
             self.history.stopped = "early stopping"
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether training stops when the validation NLL no longer improves."""
+        return self.settings.automatic or self.settings.early_stopping is not None
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -234,7 +251,7 @@ class Run:
         Args:
             calls: Returns functions that each call the model on a batch of training data.
         """
-        if self.settings.early_stopping is not None and self.best:
+        if self.stops_early and self.best:
             self._load(self.best)
         elif self.average.count:
             self.average.copy_to(self._parameters())
@@ -261,8 +278,27 @@ class Run:
         total: Any = self.fabric.all_reduce(torch.tensor(float(flag)), reduce_op="sum")
         return bool(total.item() > 0)
 
+    def fit_scale(self, data: Batches, samples: int = SCALE_SAMPLES) -> None:
+        """Set the noise scale of real targets to its optimum on some data.
+
+        Args:
+            data: Held-out data, or else training data, of which a part is used.
+            samples: Number of functions.
+        """
+        if not self.fits_scale or not isinstance(self.likelihood, ContinuousLikelihood):
+            return
+        generator = torch.Generator(device=self.device).manual_seed(0)
+        with files.preserved_random_state(self.device):
+            found = outputs_and_targets(
+                self.raw, data, samples=samples, generator=generator, most=SCALE_EXAMPLES
+            )
+        self.likelihood.fit_scale(*found)
+        if self.fabric.world_size > 1:  # batch norm may differ between processes
+            self.likelihood.load_state_dict(self.fabric.broadcast(self.likelihood.state_dict()))
+
     def evaluate(self, data: Batches) -> dict[str, float]:
         """Return NLL and accuracy or error on held-out data, with the same draws every time."""
+        self.fit_scale(data, EVALUATION_SAMPLES)
         generator = torch.Generator(device=self.device).manual_seed(0)
         # A DataLoader draws from the global generator, which would change the draws of training.
         with (

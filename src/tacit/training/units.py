@@ -1,0 +1,89 @@
+"""Units of tables: inputs and real targets are standardised within the model."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tacit.calling import Variational
+from tacit.data.batches import Batches
+from tacit.inference.scores import targets_of
+from tacit.likelihood import ContinuousLikelihood, Likelihood
+from tacit.models.standardise import Standardise, positive_std
+
+
+class Moments:
+    """Mean and standard deviation of the rows of tensors that come batch by batch."""
+
+    def __init__(self) -> None:
+        self.count, self.dtype = 0, torch.float64
+        self.mean: Tensor = torch.zeros(())
+        self.squares: Tensor = torch.zeros(())  # sum of squared deviations from the mean
+
+    def add(self, rows: Tensor) -> None:
+        """Add rows, (B, ...); combined as by Chan et al. (1983), which doesn't cancel digits."""
+        self.dtype = rows.dtype if rows.is_floating_point() else torch.float64
+        rows = rows.detach().cpu().double()
+        mean, total = rows.mean(0), self.count + len(rows)
+        difference = mean - self.mean
+        own = (rows - mean).square().sum(0)
+        self.squares = self.squares + own + difference.square() * (self.count * len(rows) / total)
+        self.mean = self.mean + difference * (len(rows) / total)
+        self.count = total
+
+    @property
+    def std(self) -> Tensor:
+        """Standard deviation, 1 where all rows are equal."""
+        return positive_std(self.mean, (self.squares / self.count).sqrt(), self.dtype)
+
+
+def set_units(
+    model: nn.Module, likelihood: Likelihood, data: Batches, standardise: bool | None
+) -> None:
+    """Standardise inputs and targets within the model, by the moments of the training data.
+
+    Targets are those of a likelihood of real targets, which keeps their units; inputs are a single
+    table of real numbers, (B, D), standardised by the model itself. Units that are known already,
+    from earlier training, are kept.
+
+    Args:
+        model: The model to train; only a variational one can standardise its inputs.
+        likelihood: The likelihood of its outputs.
+        data: The training data, in order and undivided.
+        standardise: Whether to; by default if the targets are real.
+    """
+    real = isinstance(likelihood, ContinuousLikelihood)
+    if standardise is False or (standardise is None and not real):
+        return
+    outputs = real and not likelihood.has_units
+    inputs = isinstance(model, Variational) and model.inputs is None
+    x, y, flat = Moments(), Moments(), False
+    for batch in data.epoch() if outputs or inputs else ():
+        inputs = inputs and _is_table(batch.inputs) and batch.prepare is None
+        if not (inputs or outputs):
+            return
+        if inputs:
+            x.add(batch.inputs)
+        if outputs:
+            targets = targets_of(batch, data.name)
+            _check_finite(data.name, targets)
+            flat = targets.ndim == 1
+            y.add(targets)
+    if outputs and isinstance(likelihood, ContinuousLikelihood):
+        mean, std = y.mean, y.std
+        single = mean.numel() == 1
+        likelihood.set_units(
+            mean.reshape(()) if single else mean, std.reshape(()) if single else std, flat=flat
+        )
+    if inputs and isinstance(model, Variational):
+        like = next(model.parameters())
+        model.inputs = Standardise(x.mean, x.std).to(like)
+
+
+def _is_table(inputs: object) -> bool:
+    return isinstance(inputs, Tensor) and inputs.ndim == 2 and inputs.is_floating_point()
+
+
+def _check_finite(name: str, targets: Tensor) -> None:
+    if targets.is_floating_point() and not targets.isfinite().all():
+        raise ValueError(f"{name}: some targets are not finite (NaN or infinite).")
