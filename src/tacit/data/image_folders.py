@@ -81,6 +81,11 @@ def image_folder(
     _check_shares(validation, test)
     if isinstance(seed, bool) or not isinstance(seed, Integral):
         raise TypeError(f"seed: expected an integer, received {seed!r}.")
+    if augment is not None and not callable(augment):
+        raise TypeError(
+            "augment: expected a function of a batch of images, for instance "
+            f"tacit.data.Augmentation(); received {augment!r}."
+        )
     _check_pillow()
     parts = split_files(files_of(Path(path).expanduser()), validation, test, int(seed))
     files = [file for members in parts.values() for file in members]
