@@ -1,5 +1,8 @@
 """Augmented training images: only in training, and the same in a resumed run."""
 
+import os
+import signal
+
 import pytest
 import torch
 from torch import nn
@@ -9,6 +12,7 @@ from torch.utils.data import DataLoader
 import tacit
 from tacit.data import Augmentation, Images
 from tacit.data.batches import Batches
+from tacit.training.checkpoints import read_newest
 from training.fit_problem import weights
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -77,6 +81,29 @@ def test_resuming_gives_the_same_bits(where, tmp_path):
     fit(parts, images(augment), checkpoint=tmp_path)
     assert_close(weights(parts), weights(whole), rtol=0, atol=0)
     assert not torch.equal(weights(whole), weights(plain))
+
+
+class Interrupting:
+    """Shifts images; the process receives a signal when the n-th batch is augmented."""
+
+    def __init__(self, n):
+        self._left = n
+
+    def __call__(self, pixels):
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return Augmentation(crop=2)(pixels)
+
+
+def test_resuming_within_an_epoch_gives_the_same_bits(tmp_path):
+    with pytest.raises(SystemExit):
+        fit(make_model(), images(Interrupting(5)), checkpoint=tmp_path)
+    assert read_newest(tmp_path).data["done"] == 2
+    whole, rest = make_model(), make_model()
+    fit(whole, images(Interrupting(0)))
+    fit(rest, images(Interrupting(0)), checkpoint=tmp_path)
+    assert_close(weights(rest), weights(whole), rtol=0, atol=0)
 
 
 def test_another_augmentation_is_another_run(tmp_path):
