@@ -84,7 +84,7 @@ class TestSplits:
 
     @pytest.mark.parametrize(
         ("count", "expected"),
-        [(1, (1, 0, 0)), (2, (1, 1, 0)), (3, (1, 1, 1)), (9, (7, 1, 1)), (40, (32, 4, 4))],
+        [(1, (1, 0, 0)), (2, (1, 1, 0)), (3, (1, 1, 1)), (9, (7, 1, 1)), (150, (120, 15, 15))],
     )
     def test_small_classes(self, count, expected):
         files = [
@@ -174,6 +174,15 @@ def layout_errors():
     yield (
         "loose_file_beside_classes",
         lambda root: (make_folder(root, {"red": 2, "blue": 2}), picture(root / "x.png")),
+        ValueError,
+        "images directly in it: x.png",
+    )
+    yield (
+        "loose_file_beside_splits",
+        lambda root: (
+            make_folder(root / "train", {"red": 2, "blue": 2}),
+            picture(root / "x.png"),
+        ),
         ValueError,
         "images directly in it: x.png",
     )

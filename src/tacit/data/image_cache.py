@@ -26,10 +26,6 @@ BLOCK = 1 << 22  # bytes of pixels whose statistics are computed at a time
 Specs: TypeAlias = dict[str, tuple[torch.dtype, tuple[int, ...]]]
 
 
-class BrokenImagesError(ValueError):
-    """Image files can't be decoded."""
-
-
 @dataclass(frozen=True)
 class Decoding:
     """Files to decode, and how.
@@ -97,7 +93,7 @@ def decoded(task: Decoding, folder: Path | None) -> Decoded:
         folder: Folder of the cache, or None to decode into memory.
 
     Raises:
-        BrokenImagesError: If files can't be decoded, unless they are to be skipped.
+        ValueError: If files can't be decoded, unless they are to be skipped.
     """
     if folder is None:
         tensors = {
@@ -159,7 +155,7 @@ def _fill(task: Decoding, tensors: dict[str, Tensor]) -> dict[int, str]:
 
 def _check(task: Decoding, failures: dict[int, str]) -> None:
     if failures and not task.skip_broken:
-        raise BrokenImagesError(
+        raise ValueError(
             f"image_folder: {len(failures)} of {len(task.files)} files can't be read: "
             f"{describe(task.files, failures)}. Repair or remove them, or pass skip_broken=True."
         )

@@ -82,12 +82,13 @@ def split_files(
         else:
             parts[file.part].append(file)
     for members in classes.values():
-        left = len(members) - 1  # the last one is for training
+        start, last = 0, len(members) - 1  # the last one is for training
         for part, share in shares.items():
-            count = min(left, max(1, round(share * len(members)))) if share else 0
-            parts[part] += members[:count]
-            members, left = members[count:], left - count
-        parts["train"] += members
+            count = max(1, round(share * len(members))) if share else 0
+            end = min(last, start + count)
+            parts[part] += members[start:end]
+            start = end
+        parts["train"] += members[start:]
     for part, share in shares.items():
         if share and not parts[part]:
             raise ValueError(
@@ -107,6 +108,7 @@ def _in_folder(root: Path) -> list[ImageFile]:
     folders = _folders(root)
     if not _has_splits(root, [folder.name.lower() for folder in folders]):
         return _by_class(root, root, "train")
+    _refuse_loose(root)
     return [
         file for folder in folders for file in _by_class(root, folder, PARTS[folder.name.lower()])
     ]
@@ -130,13 +132,7 @@ def _has_splits(root: Path, names: Sequence[str]) -> bool:
 
 
 def _by_class(root: Path, folder: Path, part: str) -> list[ImageFile]:
-    loose = [path.name for path in sorted(folder.iterdir()) if path.is_file() and _is_image(path)]
-    if loose:
-        raise ValueError(
-            f"image_folder: expected a folder for each class in {folder}; received images directly "
-            f"in it: {listed(loose)}. Move them to the folders of their classes, or list them in a "
-            "CSV with the columns file and label."
-        )
+    _refuse_loose(folder)
     found, empty = [], []
     for own in _folders(folder):
         images = list(_images_in(own))
@@ -154,6 +150,17 @@ def _by_class(root: Path, folder: Path, part: str) -> list[ImageFile]:
     if not found:
         raise ValueError(f"image_folder: no images in {folder}; expected a folder for each class.")
     return found
+
+
+def _refuse_loose(folder: Path) -> None:
+    """Raise ValueError if images lie beside the folders of classes or splits."""
+    loose = [path.name for path in sorted(folder.iterdir()) if path.is_file() and _is_image(path)]
+    if loose:
+        raise ValueError(
+            f"image_folder: expected a folder for each class in {folder}; received images directly "
+            f"in it: {listed(loose)}. Move them to the folders of their classes, or list them in a "
+            "CSV with the columns file and label."
+        )
 
 
 def _folders(folder: Path) -> list[Path]:
