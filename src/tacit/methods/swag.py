@@ -130,11 +130,9 @@ class Path(Predictor):
         if not tracked_statistics(self.net):
             return
         data = Batches("train", task.train, task.settings.get("batch_size", 128), shuffle=True)
-        with torch.random.fork_rng():
-            torch.manual_seed(0)  # of dropout, and of the augmentation of images
-            for i in range(samples):
-                weights = self.draw(torch.Generator(self.mean.device).manual_seed(i))
-                self._kept.append({**weights, **self._statistics(weights, data)})
+        for i in range(samples):
+            weights = self.draw(torch.Generator(self.mean.device).manual_seed(i))
+            self._kept.append({**weights, **self._statistics(weights, data)})
 
     @torch.no_grad()
     def _statistics(self, weights: dict[str, Tensor], data: Batches) -> dict[str, Tensor]:
