@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -82,7 +82,7 @@ class Decoded:
     pixels: Tensor
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    failures: dict[int, str] = field(default_factory=dict)
+    failures: dict[int, str]
 
 
 def decoded(task: Decoding, folder: Path | None) -> Decoded:
@@ -125,6 +125,8 @@ def _cached(task: Decoding, path: Path) -> Decoded | None:
     if {name: (t.dtype, tuple(t.shape)) for name, t in tensors.items()} != task.specs:
         return None
     rows = tensors["broken"].nonzero().flatten().tolist()
+    if not rows:
+        return _result(tensors, {})
     trial = np.empty((len(rows), *task.shape), np.uint8)
     failed = decode_files([task.files[row].path for row in rows], trial, task.workers)
     if len(failed) < len(rows):
