@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
@@ -72,28 +73,38 @@ def save_file(
         tensors: Tensors by name.
         checksum: Whether to add the CRC-32 of the file, computed with zeros in its own place.
     """
-    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # aligned
-    entries: dict[str, Any] = {}
-    end = 0
-    for name in names:
-        start, end = end, end + tensors[name].numel() * tensors[name].element_size()
-        entries[name] = {
-            "dtype": _dtype_name(name, tensors[name]),
-            "shape": list(tensors[name].shape),
-            "data_offsets": [start, end],
-        }
-    total = _start(file, metadata, entries, 0 if checksum else None)
-    for name in names:
+    entries = layout({name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()})
+    total = write_start(file, metadata, entries, 0 if checksum else None)
+    for name in entries:
         flat = tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8)
         data = memoryview(flat.numpy())  # type: ignore[arg-type]
         file.write(data)
         total = zlib.crc32(data, total)
     if checksum:
         file.seek(0)
-        _start(file, metadata, entries, total)
+        write_start(file, metadata, entries, total)
 
 
-def _start(
+def layout(specs: Mapping[str, tuple[torch.dtype, Sequence[int]]]) -> dict[str, Any]:
+    """Return the entries of a safetensors header, in the order of the tensors in the file.
+
+    Args:
+        specs: dtype and shape of each tensor, by name.
+    """
+    entries: dict[str, Any] = {}
+    end = 0
+    for name in sorted(specs, key=lambda name: (-specs[name][0].itemsize, name)):  # aligned
+        dtype, shape = specs[name]
+        start, end = end, end + math.prod(shape) * dtype.itemsize
+        entries[name] = {
+            "dtype": _dtype_name(name, dtype),
+            "shape": list(shape),
+            "data_offsets": [start, end],
+        }
+    return entries
+
+
+def write_start(
     file: BinaryIO, metadata: Mapping[str, str], entries: Mapping[str, Any], checksum: int | None
 ) -> int:
     """Write the header and its length; return their CRC-32."""
@@ -105,11 +116,11 @@ def _start(
     return zlib.crc32(start)
 
 
-def _dtype_name(name: str, tensor: Tensor) -> str:
-    if tensor.dtype not in DTYPES:
+def _dtype_name(name: str, dtype: torch.dtype) -> str:
+    if dtype not in DTYPES:
         known = ", ".join(str(dtype) for dtype in DTYPES)
-        raise TypeError(f"{name!r} has dtype {tensor.dtype}; a file can hold {known}.")
-    return DTYPES[tensor.dtype]
+        raise TypeError(f"{name!r} has dtype {dtype}; a file can hold {known}.")
+    return DTYPES[dtype]
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:

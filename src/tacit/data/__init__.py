@@ -7,11 +7,13 @@ from tacit.data.images import Images
 from tacit.data.splits import Splits
 
 if TYPE_CHECKING:
+    from tacit.data.augmentation import Augmentation
     from tacit.data.cache import DataMissingError
     from tacit.data.cifar import cifar10, cifar100
     from tacit.data.corrupted import cifar10_c, cifar100_c, mnist_c, tiny_imagenet_c
     from tacit.data.corruptions import CORRUPTIONS, corrupt
     from tacit.data.digit_set import digits
+    from tacit.data.image_folders import image_folder
     from tacit.data.mnist_sets import fashion_mnist, mnist, quickdraw
     from tacit.data.photos import photo_patches
     from tacit.data.tiny_imagenet_sets import tiny_imagenet
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CORRUPTIONS",
+    "Augmentation",
     "DataMissingError",
     "Images",
     "Splits",
@@ -29,6 +32,7 @@ __all__ = [
     "corrupt",
     "digits",
     "fashion_mnist",
+    "image_folder",
     "mnist",
     "mnist_c",
     "photo_patches",
@@ -42,6 +46,7 @@ __all__ = [
 __getattr__ = lazy_attributes(
     "tacit.data",
     {
+        "Augmentation": "tacit.data.augmentation:Augmentation",
         "DataMissingError": "tacit.data.cache:DataMissingError",
         "cifar10": "tacit.data.cifar:cifar10",
         "cifar100": "tacit.data.cifar:cifar100",
@@ -52,6 +57,7 @@ __getattr__ = lazy_attributes(
         "CORRUPTIONS": "tacit.data.corruptions:CORRUPTIONS",
         "corrupt": "tacit.data.corruptions:corrupt",
         "digits": "tacit.data.digit_set:digits",
+        "image_folder": "tacit.data.image_folders:image_folder",
         "fashion_mnist": "tacit.data.mnist_sets:fashion_mnist",
         "mnist": "tacit.data.mnist_sets:mnist",
         "quickdraw": "tacit.data.mnist_sets:quickdraw",

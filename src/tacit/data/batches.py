@@ -69,7 +69,8 @@ class Batches:
         source: A pair of inputs and targets in tensors or arrays, `tacit.data.Images`, a Dataset,
             or a DataLoader.
         batch_size: Examples per batch; a DataLoader has its own.
-        shuffle: Whether to shuffle; a DataLoader keeps its order, and its generators are seeded.
+        shuffle: Whether to shuffle, and to augment `Images`, for training. A DataLoader keeps its
+            order, and its generators are seeded.
         rank: Index of this process, which takes every `parts`-th example of each batch.
         parts: Number of processes; a last batch with fewer examples than processes is dropped.
         passes: Passes over the data in an epoch; a DataLoader makes one.
@@ -96,15 +97,22 @@ class Batches:
         self.memory: Batch | None = None
         self.dataset: Dataset[Any] | None = None
         self.preprocessing: dict[str, Any] | None = None
+        self.augment: Callable[[Tensor], Tensor] | None = None
         if isinstance(source, Images):
             self.preprocessing = source.preprocessing
-            self.memory = Batch(source.pixels, source.targets, prepare=source.normalised)
+            self.augment = source.augment if shuffle else None
+            prepare = source.augmented if shuffle else source.normalised
+            self.memory = Batch(source.pixels, source.targets, prepare=prepare)
             self.size = len(source)
         elif isinstance(source, DataLoader) and isinstance(source.dataset, Sized):
             if parts > 1:
                 raise TypeError(
                     f"{name}: with several processes, expected a Dataset or a pair of tensors, of "
                     "which each process takes its part; received a DataLoader."
+                )
+            if shuffle and isinstance(source.dataset, Images) and source.dataset.augment:
+                raise ValueError(
+                    f"{name}: a DataLoader doesn't augment Images; pass the Images themselves."
                 )
             self.loader, self.size = source, len(source.dataset)
         elif isinstance(source, Dataset) and not isinstance(source, IterableDataset):

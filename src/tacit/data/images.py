@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +27,11 @@ class Images(Dataset[tuple[Tensor, Tensor]]):
         mean: Mean of each channel, for pixels in [0, 1]; subtracted from them.
         std: Standard deviation of each channel; centred pixels are divided by it.
         class_names: Names of the classes.
+        names: A name for each image, for instance its file.
+        augment: Applied to the uint8 pixels of training batches, (B, C, H, W), before they are
+            normalised: `tacit.data.Augmentation`, or any function that returns uint8 images, like
+            a transform of torchvision. `tacit.fit` uses it; a DataLoader, `predict` and `evaluate`
+            do not.
 
     Examples:
         >>> import torch
@@ -39,6 +45,8 @@ class Images(Dataset[tuple[Tensor, Tensor]]):
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     class_names: tuple[str, ...] | None = None
+    names: tuple[str, ...] | None = None
+    augment: Callable[[Tensor], Tensor] | None = None
 
     def __post_init__(self) -> None:
         for name in ("pixels", "targets"):
@@ -63,6 +71,16 @@ class Images(Dataset[tuple[Tensor, Tensor]]):
             raise ValueError(f"Images(mean): expected finite values, received {self.mean}.")
         if not all(0 < std < math.inf for std in self.std):
             raise ValueError(f"Images(std): expected values above 0, received {self.std}.")
+        if self.names is not None and len(self.names) != len(self.pixels):
+            raise ValueError(
+                f"Images(names): expected {len(self.pixels)} names, one for each image; received "
+                f"{len(self.names)}."
+            )
+        if self.augment is not None and not callable(self.augment):
+            raise TypeError(
+                "Images(augment): expected a function of a batch of images, for instance "
+                f"tacit.data.Augmentation(); received {self.augment!r}."
+            )
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -73,7 +91,13 @@ class Images(Dataset[tuple[Tensor, Tensor]]):
     def __getitem__(self, index: Any) -> Any:
         """Return a normalised image and its label; for several indices, a subset as `Images`."""
         if isinstance(index, slice | list) or np.ndim(index):
-            return replace(self, pixels=self.pixels[index], targets=self.targets[index])
+            names = self.names
+            if names is not None:
+                rows = index if isinstance(index, slice) else np.asarray(index)
+                names = tuple(np.array(names, dtype=object)[rows])
+            return replace(
+                self, pixels=self.pixels[index], targets=self.targets[index], names=names
+            )
         row = operator.index(index)
         return self.normalised(self.pixels[row]), self.targets[row]
 
@@ -88,6 +112,35 @@ class Images(Dataset[tuple[Tensor, Tensor]]):
         mean = torch.tensor(self.mean, device=pixels.device).reshape(shape)
         std = torch.tensor(self.std, device=pixels.device).reshape(shape)
         return pixels.float().div_(255).sub_(mean).div_(std)
+
+    def augmented(self, pixels: Tensor) -> Tensor:
+        """Return a training batch in float32: augmented, if there is an augmentation; normalised.
+
+        Args:
+            pixels: uint8, (B, C, H, W).
+
+        Raises:
+            ValueError: If the augmentation doesn't return as many uint8 images.
+        """
+        if self.augment is None:
+            return self.normalised(pixels)
+        found: Any = self.augment(pixels)
+        if (
+            not isinstance(found, Tensor)
+            or found.dtype != torch.uint8
+            or found.ndim != 4
+            or found.shape[:2] != pixels.shape[:2]
+        ):
+            received = (
+                f"{found.dtype} of shape {tuple(found.shape)}"
+                if isinstance(found, Tensor)
+                else type(found).__name__
+            )
+            raise ValueError(
+                f"Images(augment): expected {len(pixels)} images of {pixels.shape[1]} channels in "
+                f"torch.uint8, as given; received {received}. They are normalised afterwards."
+            )
+        return self.normalised(found)
 
     @property
     def preprocessing(self) -> dict[str, Any]:

@@ -64,7 +64,8 @@ def coupling(model: Variational, batch: Batch, like: Tensor, draws: int) -> str 
 
 
 def _inputs(batch: Batch, like: Tensor) -> Inputs:
-    found: Inputs = batch.call(lambda *args, **kwargs: (args, kwargs), like)
+    with preserved_random_state(like.device):  # images may be augmented
+        found: Inputs = batch.call(lambda *args, **kwargs: (args, kwargs), like)
     return found
 
 

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from tacit.calling import Variational
+from tacit.data.batches import Batches
 from tacit.likelihood import Likelihood
 from tacit.scaling.parametrization import Parametrization, Standard
-from tacit.training.fingerprint import digest
+from tacit.training.fingerprint import digest, fingerprint
 
 POINTS = 64  # number of points at which a schedule is evaluated
 SHOWN = 3  # differences listed for each part of the identity
@@ -110,6 +111,12 @@ def describe_likelihood(likelihood: Likelihood, *, averaging: bool) -> dict[str,
         if not key.startswith("_") and key not in ("training", *skipped)
     }
     return {"kind": type(likelihood).__name__, "learned": learned, **settings}
+
+
+def describe_training_data(data: Batches) -> dict[str, Any]:
+    """Return the fingerprint of training data, and their augmentation if any, as JSON data."""
+    augmentation = {} if data.augment is None else {"augmentation": describe(data.augment)}
+    return {**fingerprint(data), **augmentation}
 
 
 def schedule_values(factor: Callable[[float], float]) -> list[float]:

@@ -46,7 +46,12 @@ from tacit.training.checkpoints import acquire
 from tacit.training.fingerprint import fingerprint
 from tacit.training.held_out import check_validation
 from tacit.training.history import History, plain_row
-from tacit.training.identity import describe_likelihood, describe_model, schedule_values
+from tacit.training.identity import (
+    describe_likelihood,
+    describe_model,
+    describe_training_data,
+    schedule_values,
+)
 from tacit.training.objective import ExpectedLoss, Objective
 from tacit.training.optim.by_name import make_optimizer
 from tacit.training.progress import announce_resume, show_progress
@@ -110,8 +115,8 @@ def fit(
         train: A pair of inputs and targets in tensors or arrays, `tacit.data.Images`, a Dataset,
             or a DataLoader. Inputs of several tensors are a dict, passed to the network as
             keyword arguments, or a tuple. Batches of a Dataset or DataLoader may also be dicts with
-            the targets under "labels". The normalisation of `Images` is recorded in
-            `model.preprocessing`.
+            the targets under "labels". `Images` are augmented if they have an augmentation;
+            their normalisation is recorded in `model.preprocessing`.
         validation: Validation data in the same formats, evaluated after each epoch.
         epochs: Number of passes over the data. By default validation data decide: training stops
             when their NLL has not improved for as long as it took to get there, and the best
@@ -334,7 +339,7 @@ def _identity(
         "processes": run.fabric.world_size,
         "likelihood": describe_likelihood(run.likelihood, averaging=stopping),
         **describe_model(run.raw, parametrization),
-        "data": fingerprint(run.data),
+        "data": describe_training_data(run.data),
         "validation": fingerprint(held_out) if stopping and held_out is not None else None,
     }
     plain: dict[str, Any] = json.loads(json.dumps(found))  # as read from a checkpoint
