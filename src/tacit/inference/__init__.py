@@ -1,5 +1,6 @@
 """Using a trained model: predictions, scores, calibration, files."""
 
+from tacit.inference.acquisition import acquire
 from tacit.inference.calibration import Calibration, calibrate
 from tacit.inference.conformal_prediction import conformal
 from tacit.inference.functions import Cost, Predictor, predict
@@ -14,6 +15,7 @@ __all__ = [
     "PredictionIntervals",
     "PredictionSets",
     "Predictor",
+    "acquire",
     "calibrate",
     "conformal",
     "evaluate",
