@@ -25,7 +25,6 @@ from tacit.likelihood.predictive import (
     check_averaging,
 )
 
-
 Functions: TypeAlias = Callable[[Batch], Tensor]
 """Maps a batch to the outputs of M functions, (M, B, ...)."""
 
