@@ -32,7 +32,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "mutual_information": {"by": "mutual_information"},
     "power_mutual_information": {"by": "mutual_information", "power": 1.0},
 }
-LABELS = (60, 100, 150, 200, 300, 400, 500)
+LABELS: tuple[int, ...] = (60, 100, 150, 200, 300, 400, 500)
 POOL, TEST, SEEDS = 10_000, 2_000, 8
 STEPS, BATCH, LR, AVERAGE = 800, 32, 0.02, 0.5
 SAMPLES = 16  # functions that score the pool
@@ -97,7 +97,8 @@ def summary(accuracies: dict[str, list[list[float]]], counts: tuple[int, ...]) -
 
 def error(values: Tensor) -> Tensor:
     """Return the standard error of the mean over seeds; 0 for a single seed."""
-    return values.std(0, correction=0) / max(1, len(values) - 1) ** 0.5
+    found: Tensor = values.std(0, correction=0) / max(1, len(values) - 1) ** 0.5
+    return found
 
 
 def show(rows: dict[str, Any]) -> None:

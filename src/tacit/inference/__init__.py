@@ -3,6 +3,7 @@
 from tacit.inference.acquisition import acquire
 from tacit.inference.calibration import Calibration, calibrate
 from tacit.inference.conformal_prediction import conformal
+from tacit.inference.distances import FeatureDistance, feature_distance
 from tacit.inference.functions import Cost, Predictor, predict
 from tacit.inference.prediction_sets import PredictionIntervals, PredictionSets
 from tacit.inference.rescaling import rescaled_mean
@@ -12,6 +13,7 @@ from tacit.inference.scores import evaluate
 __all__ = [
     "Calibration",
     "Cost",
+    "FeatureDistance",
     "PredictionIntervals",
     "PredictionSets",
     "Predictor",
@@ -19,6 +21,7 @@ __all__ = [
     "calibrate",
     "conformal",
     "evaluate",
+    "feature_distance",
     "load",
     "predict",
     "rescaled_mean",

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tacit._support import checks
-from tacit.calling import Variational
 from tacit.data.batches import Batch, Batches
-from tacit.inference.functions import Predictor, eval_mode, tensor_of
+from tacit.inference.features import features_at, output_layer
 from tacit.likelihood import DiscreteLikelihood
 
-LARGEST = 2**14  # features, whose covariance matrix takes 2 GB
+ROUNDING = 1e-12  # a variance below this fraction of the second moment is a rounding error
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -39,11 +37,6 @@ class FeatureDistance:
     covariance: Tensor
     shrinkage: float
 
-    def __post_init__(self) -> None:
-        # Not fields: they follow from the covariance and the means.
-        object.__setattr__(self, "_factor", torch.linalg.cholesky(self.covariance))
-        object.__setattr__(self, "_whitened", self._whiten(self.means))
-
     def __repr__(self) -> str:
         side, (classes, size) = "input" if self.inputs else "output", self.means.shape
         return f"FeatureDistance({side} of {self.layer!r}, {size} features, {classes} means)"
@@ -61,16 +54,26 @@ class FeatureDistance:
 
     def of_batch(self, batch: Batch) -> Tensor:
         """Return the distance of each input of a batch, (B,)."""
-        with features_at(self.model, self.layer, self.inputs) as features:
-            z = self._whiten(features(batch))
-        # The fast way, by products, loses the digits of small distances.
-        mode = "donot_use_mm_for_euclid_dist"
-        return torch.cdist(z, self._whitened, compute_mode=mode).amin(1)  # type: ignore[attr-defined]
+        with features_at(self.model, self.layer, inputs=self.inputs) as features:
+            found = self._whiten(features(batch))
+        # By products of matrices, the faster way, small distances would lose digits.
+        exact = "donot_use_mm_for_euclid_dist"
+        to_means: Tensor = torch.cdist(found, self._whitened_means, compute_mode=exact)
+        return to_means.amin(1)
+
+    @cached_property
+    def _factor(self) -> Tensor:
+        """L of the covariance L L^T."""
+        return torch.linalg.cholesky(self.covariance)
+
+    @cached_property
+    def _whitened_means(self) -> Tensor:
+        return self._whiten(self.means)
 
     def _whiten(self, features: Tensor) -> Tensor:
-        """Return L^-1 f for the covariance L L^T: Mahalanobis distances become Euclidean."""
-        factor: Tensor = self._factor  # type: ignore[attr-defined]
-        return torch.linalg.solve_triangular(factor, features.T, upper=False).T
+        """Return L^-1 f for each f: Mahalanobis distances become Euclidean."""
+        found: Tensor = torch.linalg.solve_triangular(self._factor, features.T, upper=False)
+        return found.T
 
 
 def feature_distance(
@@ -123,7 +126,7 @@ def feature_distance(
     own = getattr(model, "likelihood", None)
     discrete = own is None or isinstance(own, DiscreteLikelihood)
     moments = Moments()
-    with features_at(model, layer, inputs) as features:
+    with features_at(model, layer, inputs=inputs) as features:
         for batch in batches.epoch():
             labels = _labels(batch.targets) if discrete else None
             moments.update(features(batch), labels)
@@ -174,7 +177,7 @@ class Moments:
         means = self._shifted_means()
         empirical = (self._products - (sizes[:, None] * means).T @ means) / self.count
         size, scale = len(empirical), empirical.diagonal().mean().item()
-        if not scale > 1e-12 * self._products.diagonal().mean().item() / self.count:
+        if not scale > ROUNDING * self._products.diagonal().mean().item() / self.count:
             raise ValueError(
                 "feature_distance: the features of the layer are not finite, or don't vary within "
                 "classes; pass more examples, or choose another layer."
@@ -191,110 +194,6 @@ class Moments:
 
     def _shifted_means(self) -> Tensor:
         return torch.stack([total / count for count, total in self._sorted()])
-
-
-def mean_network(model: nn.Module) -> nn.Module:
-    """Return the network of a model, with the mean weights."""
-    if isinstance(model, Predictor):
-        return model.mean_network()
-    return model.module if isinstance(model, Variational) else model
-
-
-@contextmanager
-def features_at(model: nn.Module, layer: str, inputs: bool) -> Iterator[Callable[[Batch], Tensor]]:
-    """Observe a layer of a model: a function from a batch to features (B, F), in double precision.
-
-    Inside the context the model is in eval mode and gradients are off.
-
-    Args:
-        model: The model.
-        layer: Name of the layer in its network.
-        inputs: Whether to observe the inputs of the layer, instead of its outputs.
-
-    Raises:
-        ValueError: If there is no such layer, or it is not called once per forward pass.
-    """
-    net, seen = mean_network(model), list[Tensor]()
-    module = dict(net.named_modules()).get(layer)
-    if module is None:
-        names = ", ".join(name for name, each in net.named_modules() if name and _leaf(each))
-        raise ValueError(f"layer: there is no layer {layer!r}. Layers: {names}.")
-
-    def observe(_: nn.Module, args: Any, keywords: Any, output: Any) -> None:
-        value = next(iter((*args, *keywords.values())), None) if inputs else output
-        # Copied and averaged at once: a layer after it may change its output in place.
-        seen.append(_averaged(value, layer, module))
-
-    def features(batch: Batch) -> Tensor:
-        seen.clear()
-        batch.call(net, next(net.parameters(), torch.zeros(())))
-        if len(seen) != 1:
-            raise ValueError(
-                f"layer: {layer!r} is called {len(seen)} times in a forward pass; choose one that "
-                "is called once."
-            )
-        return seen[0]
-
-    handle = module.register_forward_hook(observe, with_kwargs=True)
-    try:
-        with eval_mode(model):
-            yield features
-    finally:
-        handle.remove()
-
-
-def _averaged(value: Any, layer: str, module: nn.Module) -> Tensor:
-    """Return features averaged over positions, (B, F)."""
-    if not isinstance(value, Tensor) or not value.ndim:
-        kind = type(value).__name__
-        raise ValueError(f"layer: expected tensors with a batch at {layer!r}, received {kind}.")
-    found = value.detach().to("cpu", torch.float64, copy=True)
-    convolution = isinstance(module, nn.Conv1d | nn.BatchNorm1d)
-    last = isinstance(module, nn.Linear | nn.LayerNorm) or (found.ndim == 3 and not convolution)
-    if found.ndim == 1:
-        found = found[:, None]
-    found = found.flatten(1, -2).mean(1) if last and found.ndim > 2 else found.flatten(2)
-    found = found if found.ndim == 2 else found.mean(2)
-    if found.shape[1] > LARGEST:
-        raise ValueError(
-            f"layer: {layer!r} has {found.shape[1]} features, whose covariance would take "
-            f"{8 * found.shape[1] ** 2 / 2**30:.0f} GB; expected at most {LARGEST}. Choose another."
-        )
-    return found
-
-
-def output_layer(model: nn.Module, batch: Batch) -> str:
-    """Return the name of the linear layer whose output is the network's output.
-
-    Raises:
-        ValueError: If there is none, or it is called several times.
-    """
-    net, seen = mean_network(model), list[tuple[str, Tensor]]()
-    handles = [
-        each.register_forward_hook(lambda _, __, out, name=name: seen.append((name, out)))
-        for name, each in net.named_modules()
-        if isinstance(each, nn.Linear)
-    ]
-    try:
-        with eval_mode(model):
-            output = tensor_of(batch.call(net, next(net.parameters(), torch.zeros(()))))
-    finally:
-        for handle in handles:
-            handle.remove()
-    called = [name for name, _ in seen]
-    # The same memory: the network may have dropped a dimension of 1.
-    found = [name for name, out in seen if out.data_ptr() == output.data_ptr()]
-    if len(found) != 1 or called.count(found[0]) != 1:
-        names = ", ".join(name for name, each in net.named_modules() if name and _leaf(each))
-        raise ValueError(
-            "layer: expected a network whose output is that of one linear layer, called once. Name "
-            f"the layer whose outputs are the features: {names}."
-        )
-    return found[0]
-
-
-def _leaf(module: nn.Module) -> bool:
-    return next(module.children(), None) is None
 
 
 def _labels(targets: Any) -> Tensor | None:

@@ -189,8 +189,8 @@ def predict(
         return _stream(drawn, likelihood, averaging, batches)
     with drawn as functions:
         outputs = torch.cat([functions(batch) for batch in batches.epoch()], dim=1)
-    whole = None if batches.memory is None else batches.memory.inputs
-    return _predictive(outputs, likelihood, averaging, whole)
+        whole = None if batches.memory is None else batches.memory.inputs
+        return _predictive(outputs, likelihood, averaging, whole)
 
 
 @torch.no_grad()  # as a decorator: gradients are on again while the generator is suspended
@@ -213,8 +213,7 @@ def _predictive(
     _check_rows(outputs, given)
     if isinstance(likelihood, Categorical):
         likelihood.check_layout(outputs)
-    with torch.no_grad():
-        found = likelihood.predictive(outputs)
+    found = likelihood.predictive(outputs)
     if averaging is None:
         return found
     assert isinstance(found, ClassPredictive | BinaryPredictive)

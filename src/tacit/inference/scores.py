@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -129,7 +130,8 @@ def detection(inside: Mapping[str, Tensor], outside: Mapping[str, Tensor]) -> Me
 def _same(scores: Tensor) -> bool:
     """Return whether scores are equal up to rounding errors."""
     low, high = scores.aminmax()
-    return bool(high - low <= ROUNDING * torch.maximum(high.abs(), low.abs()))
+    spread, largest = (high - low).item(), max(high.abs().item(), low.abs().item())
+    return math.isfinite(spread) and spread <= ROUNDING * largest
 
 
 def collect(

@@ -72,7 +72,8 @@ def aupr(negative: Values, positive: Values) -> float:
     true = counts.flip(0).cumsum(0).flip(0)  # positive examples that reach each threshold
     false = len(negative) - torch.searchsorted(negative.sort().values, thresholds, right=False)
     precision = true.double() / (true + false)
-    return ((counts * precision).sum() / len(positive)).item()
+    total: Tensor = (counts * precision).sum()
+    return total.item() / len(positive)
 
 
 def _scores(name: str, *given: Values) -> tuple[Tensor, Tensor]:

@@ -95,8 +95,9 @@ def others(prediction: Any) -> Tensor:
 
 def margin(prediction: Any) -> Tensor:
     """Return 1 minus the difference of the two largest probabilities, (B, ...)."""
-    largest = prediction.probs.topk(min(2, prediction.probs.shape[-1])).values
-    return others(prediction) + largest[..., -1]
+    probs: Tensor = prediction.probs
+    second = probs.topk(min(2, probs.shape[-1])).values[..., -1]
+    return others(prediction) + second
 
 
 @dataclass(frozen=True, eq=False, repr=False)
