@@ -64,7 +64,8 @@ class FeatureDistance:
     @cached_property
     def _factor(self) -> Tensor:
         """L of the covariance L L^T."""
-        return torch.linalg.cholesky(self.covariance)
+        factor: Tensor = torch.linalg.cholesky(self.covariance)
+        return factor
 
     @cached_property
     def _whitened_means(self) -> Tensor:
