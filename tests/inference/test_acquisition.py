@@ -55,8 +55,8 @@ def test_the_largest_scores_come_first(by):
 @pytest.mark.parametrize(
     ("likelihood", "by"),
     [
-        (tacit.Categorical(), "entropy"),
-        (tacit.Bernoulli(), "entropy"),
+        (tacit.Categorical(), "margin"),
+        (tacit.Bernoulli(), "margin"),
         (tacit.Gaussian(), "epistemic_std"),
         (tacit.HeteroscedasticGaussian(), "epistemic_std"),
     ],
@@ -165,6 +165,8 @@ def test_bad_arguments_are_refused():
         tacit.acquire(model, X, 4, by="energy", power=1.0)
     with pytest.raises(ValueError, match="pool: expected a DataLoader in the order .* RandomSamp"):
         tacit.acquire(model, DataLoader(X, batch_size=4, shuffle=True), 4)
+    with pytest.raises(ValueError, match="expected logits with classes last"):
+        tacit.acquire(Given(), torch.zeros(4, 3, 2), 1, likelihood=tacit.Categorical())
     with pytest.raises(ValueError, match="acquire: some predictions are NaN"):
         tacit.acquire(
             nn.Linear(4, 2).requires_grad_(False).apply(lambda m: m.weight.fill_(math.nan)),

@@ -89,7 +89,7 @@ def test_fewer_examples_than_features():
     found = feature_distance(net, (x, torch.arange(10) % 2))
     assert 0 < found.shrinkage <= 1
     assert found(x).isfinite().all()
-    assert repr(found) == "FeatureDistance(input of '', 50 features, 2 means)"
+    assert repr(found) == "FeatureDistance(input of '', features=50, means=2)"
 
 
 class Convolutions(nn.Module):
@@ -201,6 +201,9 @@ def test_bad_layers_are_refused():
         feature_distance(recurrent, (x, labels), "")
     with pytest.raises(ValueError, match="don't vary within classes"):
         feature_distance(identity(), (5 + 0 * x, labels))
+    flat = nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (-1, 1)), nn.Linear(1, 1)).double()
+    with pytest.raises(ValueError, match="features of 30 examples .* at '2', received 90"):
+        feature_distance(flat, (x, labels))
     wide = nn.Linear(2**14 + 1, 1)
     with pytest.raises(ValueError, match="16385 features, whose covariance would take 2 GB"):
         feature_distance(wide, (torch.zeros(2, 2**14 + 1), torch.zeros(2)))

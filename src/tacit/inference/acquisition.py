@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, SequentialSampler
 
 from tacit._support import checks
 from tacit.data.batches import Batches
-from tacit.inference.functions import functions_of, likelihood_of
+from tacit.inference.functions import likelihood_of, predict
 from tacit.inference.scores import by_example
 from tacit.likelihood import DiscreteLikelihood, Likelihood
 
@@ -41,8 +41,8 @@ def acquire(
             not shuffle.
         k: Number of inputs to select.
         by: Score of the predictions, larger for less certain ones: for classes and binary targets
-            "entropy" (the default), "mutual_information" (BALD, Houlsby et al., 2011), "max_prob",
-            "margin", "expected_entropy" or "energy"; for regression "epistemic_std" (the default),
+            "margin" (the default), "entropy", "mutual_information" (BALD, Houlsby et al., 2011),
+            "max_prob", "expected_entropy" or "energy"; for regression "epistemic_std" (the default),
             "std" or "aleatoric_std". "random" for a uniform choice. Several targets per example
             count by the mean of their scores.
         power: Exponent of power acquisition; None for the k largest scores. Scores must not be
@@ -74,17 +74,14 @@ def acquire(
     if power is not None:
         checks.positive_number("power", power)
     if by is None:
-        by = "entropy" if isinstance(likelihood, DiscreteLikelihood) else "epistemic_std"
+        by = "margin" if isinstance(likelihood, DiscreteLikelihood) else "epistemic_std"
     if by == "random":
         return _largest(_uniform(batches.size, generator), k)
-    parts = []
-    with functions_of(
-        model, samples=samples, chunk_size=chunk_size, generator=generator
-    ) as functions:
-        for batch in batches.epoch():
-            prediction = likelihood.predictive(functions(batch))
-            parts.append(by_example(prediction.uncertainty(by)).double().cpu())
-    scores = torch.cat(parts)
+    predictions = predict(
+        model, pool, samples=samples, likelihood=likelihood, batch_size=batch_size,
+        chunk_size=chunk_size, stream=True, generator=generator,
+    )  # fmt: skip
+    scores = torch.cat([by_example(p.uncertainty(by)).double().cpu() for p in predictions])
     if scores.isnan().any():
         raise ValueError("acquire: some predictions are NaN.")
     return _largest(scores if power is None else _perturbed(scores, by, power, generator), k)

@@ -39,7 +39,7 @@ class FeatureDistance:
 
     def __repr__(self) -> str:
         side, (classes, size) = "input" if self.inputs else "output", self.means.shape
-        return f"FeatureDistance({side} of {self.layer!r}, {size} features, {classes} means)"
+        return f"FeatureDistance({side} of {self.layer!r}, features={size}, means={classes})"
 
     def __call__(self, data: Any, *, batch_size: int = 1024) -> Tensor:
         """Return the distance of each input, (B,), in double precision on the CPU.
@@ -91,7 +91,8 @@ def feature_distance(
     trace, S = (1 - r) E + r (tr E / F) I, which makes it invertible; r is that of the oracle
     approximating shrinkage (Chen et al., 2010), without its terms in 2 / F, as in scikit-learn.
 
-    The model runs with its mean weights, in eval mode, without gradients.
+    The model runs with its mean weights, in eval mode, without gradients. After further training,
+    call this function again: the features have changed.
 
     Args:
         model: A variational model, a plain network, or a predictor of a single network from
@@ -116,7 +117,7 @@ def feature_distance(
         >>> x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
         >>> distance = feature_distance(torch.nn.Linear(2, 1), (x, x.sum(1)))
         >>> distance
-        FeatureDistance(input of '', 2 features, 1 means)
+        FeatureDistance(input of '', features=2, means=1)
         >>> distance(torch.tensor([[0.0, 0.0], [9.0, 9.0]])).round()
         tensor([ 0., 13.], dtype=torch.float64)
     """

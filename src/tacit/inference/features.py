@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tacit._support.trees import tensors_in
 from tacit.calling import Variational
 from tacit.data.batches import Batch
 from tacit.inference.functions import Predictor, eval_mode, tensor_of
@@ -54,6 +55,12 @@ def features_at(model: nn.Module, layer: str, inputs: bool) -> Iterator[Callable
             raise ValueError(
                 f"layer: {layer!r} is called {len(seen)} times in a forward pass; choose one that "
                 "is called once."
+            )
+        examples = len(tensors_in(batch.inputs)[0])
+        if len(seen[0]) != examples:
+            raise ValueError(
+                f"layer: expected features of {examples} examples in the first dimension at "
+                f"{layer!r}, received {len(seen[0])}; choose another layer."
             )
         return seen[0]
 
