@@ -42,9 +42,9 @@ def acquire(
         k: Number of inputs to select.
         by: Score of the predictions, larger for less certain ones: for classes and binary targets
             "margin" (the default), "entropy", "mutual_information" (BALD, Houlsby et al., 2011),
-            "max_prob", "expected_entropy" or "energy"; for regression "epistemic_std" (the default),
-            "std" or "aleatoric_std". "random" for a uniform choice. Several targets per example
-            count by the mean of their scores.
+            "max_prob", "expected_entropy" or "energy"; for regression "epistemic_std" (the
+            default), "std" or "aleatoric_std". "random" for a uniform choice. Several targets per
+            example count by the mean of their scores.
         power: Exponent of power acquisition; None for the k largest scores. Scores must not be
             negative.
         samples: Number of functions.
