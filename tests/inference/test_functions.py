@@ -134,6 +134,62 @@ def test_images_are_normalised():
     )
 
 
+@pytest.mark.parametrize("batch_size", [1, 3, 10])
+@pytest.mark.parametrize("likelihood", [tacit.Categorical(), tacit.Gaussian()])
+def test_a_stream_has_the_predictions_of_the_same_functions(batch_size, likelihood):
+    model = make_model(likelihood)
+    options = {"batch_size": batch_size, "samples": 6}
+    whole = tacit.predict(model, X, generator=seeded(), **options)
+    parts = list(tacit.predict(model, X, generator=seeded(), stream=True, **options))
+    assert [len(part) for part in parts] == [len(rows) for rows in X.split(batch_size)]
+    for name in whole.columns:
+        assert_close(torch.cat([getattr(part, name) for part in parts]), getattr(whole, name))
+
+
+def test_a_stream_takes_loaders_and_averagings():
+    model = make_model(tacit.Categorical())
+    loader = DataLoader(X, batch_size=4)
+    found = tacit.predict(model, loader, averaging="logits", stream=True, generator=seeded())
+    expected = tacit.predict(model, X, averaging="logits", generator=seeded())
+    assert_close(torch.cat([part.probs for part in found]), expected.probs)
+
+
+def test_a_stream_restores_modes_and_leaves_gradients_on():
+    model = make_model(tacit.Categorical())
+    model.module[2].eval()
+    expected = [module.training for module in model.modules()]
+
+    def modes():
+        return [module.training for module in model.modules()]
+
+    stream = tacit.predict(model, X, batch_size=3, stream=True)
+    assert modes() == expected  # until the first batch
+    part = next(stream)
+    assert not any(modes())
+    assert not part.probs.requires_grad
+    assert torch.is_grad_enabled()
+    assert len(list(stream)) == 3
+    assert modes() == expected
+    stopped = tacit.predict(model, X, batch_size=3, stream=True)
+    next(stopped)
+    stopped.close()
+    assert modes() == expected
+    assert torch.is_grad_enabled()
+
+
+def test_arguments_of_a_stream_are_checked_before_its_first_batch():
+    model = make_model(tacit.Categorical())
+    for bad, match in (
+        ({"samples": 0}, "samples: expected"),
+        ({"chunk_size": 0}, "chunk_size: expected"),
+        ({"averaging": "x"}, "averaging: expected"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            tacit.predict(model, X, stream=True, **bad)
+    with pytest.raises(ValueError, match="inputs: expected the examples in the first dimension"):
+        next(tacit.predict(model, X[0], stream=True))
+
+
 def test_predictions_carry_no_gradients():
     assert not tacit.predict(make_model(tacit.Categorical()), X).probs.requires_grad
 

@@ -31,7 +31,7 @@ STRUCTURES = [
 LIKELIHOODS = [
     None,
     tacit.Categorical(["a", "b", "c"], class_weights=[1, 2, 3], label_smoothing=0.1),
-    tacit.Bernoulli(averaging="probs"),
+    tacit.Bernoulli(["red", "round", "sweet"], averaging="log_probs"),
     tacit.Gaussian(0.3, learn=False),
 ]
 
@@ -69,6 +69,20 @@ def test_likelihood_temperature_and_preprocessing_are_saved(likelihood, tmp_path
     if isinstance(likelihood, tacit.Categorical):
         assert other.likelihood.class_names == ("a", "b", "c")
         assert other.likelihood.scope == "mean"
+    if isinstance(likelihood, tacit.Bernoulli):
+        assert other.likelihood.names == ("red", "round", "sweet")
+
+
+def test_names_of_binary_targets_that_dont_fit_the_network_are_refused(tmp_path):
+    model = tacit.variational(
+        tacit.models.MLP(4, [8], 2), rank=2, likelihood=tacit.Bernoulli(["a", "b"])
+    )
+    path = tacit.save(model, tmp_path / "m.safetensors")
+    assert tacit.load(path).likelihood.names == ("a", "b")
+    with pytest.raises(ValueError, match="same number of targets, received names 1, the network's"):
+        tacit.load(rewritten(path, put("likelihood", "names", ["a"])))
+    with pytest.raises(ValueError, match=r"\['names'\]\[0\]: expected a string"):
+        tacit.load(rewritten(path, put("likelihood", "names", [1, 2])))
 
 
 def test_temperatures_per_class_are_saved(tmp_path):

@@ -103,6 +103,18 @@ class TestBernoulli:
         expected = F.binary_cross_entropy_with_logits(logits, y.double())
         assert_close(Bernoulli().loss(logits, y), expected)
 
+    def test_named_targets(self):
+        likelihood = Bernoulli(["spam", "urgent"])
+        prediction = likelihood.predictive(torch.tensor([[[3.0, -1.0], [-1.0, -2.0]]]))
+        assert prediction.label_names == [["spam"], []]
+        assert Bernoulli(["spam"]).predictive(torch.ones(3, 2, 1)).label_names == [["spam"]] * 2
+        with pytest.raises(ValueError, match="names: expected 3, one for each target; received 2"):
+            likelihood.predictive(randn(4, 5, 3))
+        with pytest.raises(ValueError, match="names: expected distinct names, received a more"):
+            Bernoulli(["a", "a"])
+        with pytest.raises(TypeError, match="names: expected a list of names, received 'spam'"):
+            Bernoulli("spam")
+
     def test_bad_targets_are_refused(self):
         with pytest.raises(ValueError, match="target 2 is out of range: expected 0 or 1"):
             Bernoulli().loss(randn(3), torch.tensor([0, 2, 1]))

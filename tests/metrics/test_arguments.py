@@ -17,6 +17,7 @@ CALLS = {
     "among_first": (LOG_PROBS, LABELS, 1),
     "aurc": (SCORES, CORRECT),
     "auroc": (SCORES, SCORES + 0.1),
+    "aupr": (SCORES, SCORES + 0.1),
     "brier": (LOG_PROBS, LABELS),
     "calibration_error": (SCORES, CORRECT),
     "classwise_ece": (LOG_PROBS, LABELS),

@@ -228,6 +228,9 @@ class LastLayer(Predictor):
 
         return call
 
+    def mean_network(self) -> nn.Module:
+        return self.net
+
     def describe(self) -> dict[str, Any]:
         return {"network": describe_network(self.net), "last": self.last, "probit": self.probit}
 

@@ -10,7 +10,7 @@ from tacit.metrics.classification import (
     ece,
     nll,
 )
-from tacit.metrics.detection import auroc, fpr95
+from tacit.metrics.detection import aupr, auroc, fpr95
 from tacit.metrics.regression import coverage, interval_score, rmse
 from tacit.metrics.rejection import aurc, selective_accuracy
 from tacit.metrics.streaming import Metrics, Streaming
@@ -21,6 +21,7 @@ __all__ = [
     "Streaming",
     "accuracy",
     "among_first",
+    "aupr",
     "aurc",
     "auroc",
     "brier",

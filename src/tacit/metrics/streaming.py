@@ -13,9 +13,6 @@ from tacit.metrics.arguments import Values, as_tensor
 from tacit.metrics.calibration import calibration_error
 from tacit.metrics.rejection import aurc
 
-UNCERTAINTIES = "entropy", "mutual_information"
-"""Uncertainties of single predictions, for ranking inputs; their means are not metrics."""
-
 
 def data_frame(columns: Mapping[str, Any]) -> Any:
     """Return a pandas DataFrame."""
@@ -71,19 +68,29 @@ class Streaming:
     def __init__(self) -> None:
         self._pieces: dict[str, list[Tensor]] = {}
         self._sums: dict[str, Tensor] = {}
+        self._uncertainties: dict[str, list[Tensor]] = {}
 
     def update(
-        self, examples: Mapping[str, Values], sums: Mapping[str, Tensor] | None = None
+        self,
+        examples: Mapping[str, Values],
+        sums: Mapping[str, Tensor] | None = None,
+        uncertainties: Mapping[str, Values] | None = None,
     ) -> None:
         """Add a batch of examples.
 
         Args:
             examples: Per-example scores by name, each (B,).
             sums: Sums over the examples of the batch, by name.
+            uncertainties: Scores by which to rank the examples, each (B,), for `uncertainties`;
+                their means are not metrics.
         """
-        for name, values in examples.items():
-            piece = as_tensor(name, values).detach().cpu().double().flatten()
-            self._pieces.setdefault(name, []).append(piece)
+        for pieces, given in (
+            (self._pieces, examples),
+            (self._uncertainties, uncertainties or {}),
+        ):
+            for name, values in given.items():
+                piece = as_tensor(name, values).detach().cpu().double().flatten()
+                pieces.setdefault(name, []).append(piece)
         for name, value in (sums or {}).items():
             added = value.detach().cpu().double()
             self._sums[name] = self._sums[name] + added if name in self._sums else added
@@ -92,17 +99,22 @@ class Streaming:
         """Return the examples and sums of all processes, every one of which must call this."""
         if not (dist.is_available() and dist.is_initialized()):
             return self
-        own = ({name: self[name] for name in self._pieces}, self._sums)
+        own = {name: self[name] for name in self._pieces}, self._sums, self.uncertainties
         everyone: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(everyone, own)
         together = Streaming()
-        for examples, sums in everyone:
-            together.update(examples, sums)
+        for examples, sums, uncertainties in everyone:
+            together.update(examples, sums, uncertainties)
         return together
 
     def __getitem__(self, name: str) -> Tensor:
         """Return the score `name` of all examples, (N,)."""
         return torch.cat(self._pieces[name])
+
+    @property
+    def uncertainties(self) -> dict[str, Tensor]:
+        """The scores for ranking the examples, by name, each (N,)."""
+        return {name: torch.cat(pieces) for name, pieces in self._uncertainties.items()}
 
     def compute(self) -> Metrics:
         """Return the metrics: the mean of each score, or the metrics derived from it."""
@@ -116,7 +128,7 @@ class Streaming:
                 found["ece"] = calibration_error(values, correct)
                 found["adaptive_ece"] = calibration_error(values, correct, adaptive=True)
                 found["aurc"] = aurc(values, correct)
-            elif name not in UNCERTAINTIES:
+            else:
                 found[name] = values.mean().item()
         if "classwise_gaps" in self._sums:
             gaps = self._sums["classwise_gaps"].abs().sum(-1).mean().item()

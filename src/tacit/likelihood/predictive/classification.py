@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal, TypeAlias, get_args
+from operator import attrgetter
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
@@ -49,15 +50,17 @@ def check_averaging(averaging: Averaging) -> Averaging:
     return averaging
 
 
-def check_names(names: Sequence[str] | Sequence[int]) -> tuple[str, ...]:
-    """Return class names as a tuple of strings, or raise an error unless they are distinct."""
+def check_names(
+    names: Sequence[str] | Sequence[int], argument: str = "class_names"
+) -> tuple[str, ...]:
+    """Return names as a tuple of strings, or raise an error unless they are distinct."""
     if isinstance(names, str) or not isinstance(names, Iterable):
-        raise TypeError(f"class_names: expected a list of names, received {names!r}.")
+        raise TypeError(f"{argument}: expected a list of names, received {names!r}.")
     found = tuple(map(str, names))
     twice = [name for name, count in Counter(found).items() if count > 1]
     if twice:
         raise ValueError(
-            f"class_names: expected distinct names, received {', '.join(twice)} more than once."
+            f"{argument}: expected distinct names, received {', '.join(twice)} more than once."
         )
     return found
 
@@ -81,6 +84,22 @@ def average_log_probs(logits: Tensor, averaging: Averaging = "probs") -> Tensor:
     return F.log_softmax(F.log_softmax(logits, -1).mean(0), -1)
 
 
+def others(prediction: Any) -> Tensor:
+    """Return the probability of all classes but the most probable one, (B, ...).
+
+    A sum, not 1 minus the largest: in float32 that is 0 for all probabilities above 1 - 6e-8.
+    """
+    probs: Tensor = prediction.probs
+    return probs.scatter(-1, probs.argmax(-1, keepdim=True), 0).sum(-1)
+
+
+def margin(prediction: Any) -> Tensor:
+    """Return 1 minus the difference of the two largest probabilities, (B, ...)."""
+    probs: Tensor = prediction.probs
+    second = probs.topk(min(2, probs.shape[-1])).values[..., -1]
+    return others(prediction) + second
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class ClassPredictive(Predictive):
     """Predicted probabilities of C classes for B examples.
@@ -88,6 +107,9 @@ class ClassPredictive(Predictive):
     Attributes are computed on first access. The entropy of the mixture decomposes into the mean
     entropy of the functions (`expected_entropy`, aleatoric) and their disagreement
     (`mutual_information`, epistemic).
+
+    `uncertainty(by)` has these three, "max_prob" (1 minus the largest probability), "margin"
+    (1 minus the difference of the two largest) and "energy".
 
     Args:
         logits: Logits of M functions, (M, B, C), or (M, B, ..., C) for several labels per example;
@@ -100,6 +122,8 @@ class ClassPredictive(Predictive):
         >>> p = ClassPredictive(torch.tensor([[[0.0, 2.0]], [[1.0, 1.0]]]))
         >>> p.label, p.confidence, p.mutual_information
         (tensor([1]), tensor([0.6904]), tensor([0.0895]))
+        >>> p.uncertainty("max_prob")
+        tensor([0.3096])
     """
 
     logits: Tensor
@@ -109,6 +133,14 @@ class ClassPredictive(Predictive):
     columns: ClassVar[tuple[str, ...]] = (
         "probs", "label", "confidence", "entropy", "expected_entropy", "mutual_information",
     )  # fmt: skip
+    uncertainties: ClassVar[Mapping[str, Callable[[Any], Tensor]]] = {
+        "entropy": attrgetter("entropy"),
+        "mutual_information": attrgetter("mutual_information"),
+        "expected_entropy": attrgetter("expected_entropy"),
+        "max_prob": others,
+        "margin": margin,
+        "energy": attrgetter("energy"),
+    }
 
     def __post_init__(self) -> None:
         if self.logits.ndim < 3:
@@ -181,6 +213,15 @@ class ClassPredictive(Predictive):
         """
         mixture = _entropy(average_log_probs(self.logits, "probs"))
         return (mixture - self.expected_entropy).clamp_min(0)
+
+    @cached_property
+    def energy(self) -> Tensor:
+        """Minus the log-sum-exp of the logits, averaged over functions, (B,) (Liu et al., 2020).
+
+        With their temperature at 1. A temperature set by `tacit.calibrate` has already divided
+        `logits`, so calibration changes the energy.
+        """
+        return -torch.logsumexp(self.logits, -1).mean(0)
 
     def errors(self, targets: Values) -> dict[str, Tensor]:
         """Return NLL, correctness, confidence and Brier score for labels (B,) or (B, 1)."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from operator import attrgetter
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,6 +22,9 @@ from tacit.metrics.arguments import Values, as_tensor, between_0_and_1
 class RegressionPredictive(Predictive):
     """Predictive distributions of B examples: mixtures of the Gaussians of M functions.
 
+    `uncertainty(by)` has "std", "epistemic_std" and "aleatoric_std". The entropy of a mixture of
+    Gaussians has no closed form.
+
     Args:
         means: Predictions of M functions, (M, B, ...).
         scales: Standard deviations of the observation noise, of the same shape; 0 for no noise.
@@ -29,6 +34,9 @@ class RegressionPredictive(Predictive):
     scales: Tensor
 
     columns: ClassVar[tuple[str, ...]] = ("mean", "std", "epistemic_std", "aleatoric_std")
+    uncertainties: ClassVar[Mapping[str, Callable[[Any], Tensor]]] = {
+        name: attrgetter(name) for name in columns[1:]
+    }
 
     def __post_init__(self) -> None:
         if self.means.ndim < 2 or self.means.shape != self.scales.shape:
