@@ -51,7 +51,7 @@ class Predictive(ABC):
         """Return the metrics of the predictions: `nll` and the task's other metrics."""
         collected = metrics.Streaming()
         collected.update(self.errors(targets), self.sums(targets))
-        return collected.compute()
+        return collected.compute(self._class_names())
 
     def to(self: Self, *args: Any, **kwargs: Any) -> Self:
         """Return a copy with its tensors on another device or in another dtype.
@@ -83,6 +83,10 @@ class Predictive(ABC):
         for name, array in self.to_numpy().items():
             columns.update(_split(name, array, self._labels(name)))
         return data_frame(columns)
+
+    def _class_names(self) -> tuple[str, ...] | None:
+        """Return the names of the classes, or None to number them."""
+        return None
 
     def _labels(self, column: str) -> list[str] | None:
         """Return names for the entries of a column's last dimension, or None to number them."""

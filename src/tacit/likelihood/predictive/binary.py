@@ -101,13 +101,20 @@ class BinaryPredictive(Predictive):
         t = t.flatten().cpu().double()
         return {"classwise_gaps": frequency_gaps(log_probs.exp(), torch.stack([1 - t, t], -1))}
 
-    def select(self, targets: Values, risk: float, confidence: float = 0.95) -> Abstention:
+    def select(
+        self,
+        targets: Values,
+        risk: float,
+        confidence: float = 0.95,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> Abstention:
         """Return a rule that abstains from uncertain predictions; see `ClassPredictive.select`."""
         labels = as_tensor("targets", targets)
         check_binary(labels)
         if not _hard(labels):
             raise ValueError("select: expected targets that are 0 or 1, received soft targets.")
-        return self.two_classes.select(labels.long(), risk, confidence)
+        return self.two_classes.select(labels.long(), risk, confidence, generator=generator)
 
     @cached_property
     def log_probs(self) -> Tensor:
