@@ -217,13 +217,14 @@ def conformal(
         threshold(torch.empty(0), level)  # too few
     if isinstance(prediction, BinaryPredictive):
         targets = whole_labels(targets)
-    own.flattened(targets)  # checks labels and predictions
+    if own.log_probs.isnan().any():
+        raise ValueError("conformal: some predictions are NaN.")
     labels = own.checked_labels(targets)
     kept = counted(labels, own.ignore_index)
     scores = class_scores(own, kind, penalty, free)
     true = scores.gather(-1, labels.masked_fill(~kept, 0)[..., None])[..., 0]
     if by_class:
-        found = _by_class(own, true, labels, level)
+        found = _by_class(own, true, labels.masked_fill(~kept, -1), level)
     elif kept.all():
         found = threshold(true, level)[..., None]
     else:

@@ -96,7 +96,9 @@ class BinaryPredictive(Predictive):
         t = as_tensor("targets", targets)
         check_binary(t)
         if _hard(t):
-            return self.two_classes.sums(t.long())
+            found = self.two_classes.sums(t.long())
+            # Several targets are not positions, unless they form an image.
+            return {n: v for n, v in found.items() if n != "confusion" or self.logits.ndim > 3}
         log_probs, _ = self.two_classes.flattened(torch.zeros_like(t, dtype=torch.long))
         t = t.flatten().cpu().double()
         return {"classwise_gaps": frequency_gaps(log_probs.exp(), torch.stack([1 - t, t], -1))}
