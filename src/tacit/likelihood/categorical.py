@@ -214,7 +214,7 @@ class Categorical(DiscreteLikelihood):
             dim = fitting[0] if fitting else -1
         if not dim:
             raise ambiguous(outputs, ", samples and batch first, and no targets to tell them by")
-        moved = classes_last(outputs, dim, sampled=True)
+        moved = classes_last(outputs, dim, sampled=True) if dense else outputs
         last = moved.shape[-1] if shape else 0
         for name, classes in sizes.items():
             if classes != last:
