@@ -40,7 +40,7 @@ from tacit._support.provenance import provenance
 from tacit.data.cache import load
 from tacit.data.uci_tables import TABLES, UCI
 from tacit.likelihood.continuous import best_scale
-from tacit.likelihood.predictive import RegressionPredictive
+from tacit.likelihood.predictive import Predictive, RegressionPredictive
 
 RESULTS = Path(__file__).parent / "results" / "tables.jsonl"
 NAMES = ("diabetes", *TABLES)
@@ -168,7 +168,7 @@ def normal(center: np.ndarray, std: np.ndarray) -> RegressionPredictive:
     return RegressionPredictive(torch.tensor(center)[None], torch.tensor(std)[None])
 
 
-def scores(prediction: RegressionPredictive, targets: Tensor) -> Scores:
+def scores(prediction: Predictive, targets: Tensor) -> Scores:
     """Return the scores of predictions."""
     found = prediction.scores(targets)
     return {name: found[name] for name in ("rmse", "nll", "crps", "coverage_90")}

@@ -165,7 +165,7 @@ def test_bad_arguments_are_refused():
         tacit.acquire(model, X, 4, by="energy", power=1.0)
     with pytest.raises(ValueError, match="pool: expected a DataLoader in the order .* RandomSamp"):
         tacit.acquire(model, DataLoader(X, batch_size=4, shuffle=True), 4)
-    with pytest.raises(ValueError, match="expected logits with classes last"):
+    with pytest.raises(ValueError, match="two dimensions that may be the class dimension"):
         tacit.acquire(Given(), torch.zeros(4, 3, 2), 1, likelihood=tacit.Categorical())
     with pytest.raises(ValueError, match="acquire: some predictions are NaN"):
         tacit.acquire(

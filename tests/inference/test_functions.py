@@ -239,23 +239,29 @@ def test_with_a_chunk_size_only_the_weights_of_a_chunk_are_held(where):
     assert sum(held) == 3 * 20  # three batches
 
 
-def test_sequences_of_logits_need_class_names():
+def test_sequences_of_logits_need_a_class_dimension():
     x = torch.randn(4, 3, 6)  # 3 classes at 6 positions in torch's order, or 6 classes at 3
-    with pytest.raises(ValueError, match=r"shape \(1, 4, 3, 6\), .*names=range\(6\)"):
+    with pytest.raises(
+        ValueError, match=r"shape \(1, 4, 3, 6\) have two .*no targets.*class_dim=1"
+    ):
         tacit.predict(nn.Identity(), x, likelihood=tacit.Categorical())
-    with pytest.raises(ValueError, match="class_names: expected 6 names, received 3"):
-        tacit.predict(nn.Identity(), x, likelihood=tacit.Categorical(range(3)))
-    found = tacit.predict(nn.Identity(), x, likelihood=tacit.Categorical(range(6)))
-    assert_close(found.probs, x.softmax(-1))
+    with pytest.raises(ValueError, match="class_names: expected 6 names, received 5"):
+        tacit.predict(nn.Identity(), x, likelihood=tacit.Categorical(range(5)))
+    for last in (tacit.Categorical(range(6)), tacit.Categorical(class_dim=-1)):
+        assert_close(tacit.predict(nn.Identity(), x, likelihood=last).probs, x.softmax(-1))
+    for second in (tacit.Categorical(range(3)), tacit.Categorical(class_dim=1)):
+        found = tacit.predict(nn.Identity(), x, likelihood=second)
+        assert_close(found.probs, x.movedim(1, -1).softmax(-1))
 
 
-def test_images_of_logits_with_classes_first_are_refused():
-    net = nn.Conv2d(1, 3, 1)
-    x = torch.randn(2, 1, 8, 32)
-    with pytest.raises(ValueError, match=r"received \(1, 2, 3, 8, 32\), .*logits.movedim\(1, -1\)"):
+def test_images_of_logits():
+    net, x = nn.Conv2d(1, 3, 1), torch.randn(2, 1, 8, 32)
+    with pytest.raises(ValueError, match=r"shape \(1, 2, 3, 8, 32\) have two dimensions that may"):
         tacit.predict(net, x, likelihood=tacit.Categorical())
-    with pytest.raises(ValueError, match=r"class_names: expected 32 names, received 3; .*movedim"):
-        tacit.predict(net, x, likelihood=tacit.Categorical(["a", "b", "c"]))
+    with pytest.raises(ValueError, match="expected 32 names, received 3; .*class dimension -1"):
+        tacit.predict(net, x, likelihood=tacit.Categorical(["a", "b", "c"], class_dim=-1))
+    found = tacit.predict(net, x, likelihood=tacit.Categorical(["a", "b", "c"]))
+    assert_close(found.probs, net(x).movedim(1, -1).softmax(-1))
 
 
 @pytest.mark.parametrize("inputs", [torch.ones(4), [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]])

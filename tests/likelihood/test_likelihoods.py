@@ -233,26 +233,6 @@ class TestBadSettings:
             Categorical().set_temperature(torch.ones(2, 2))
 
 
-class TestClassesLast:
-    def test_positions_are_supported(self):
-        assert Categorical().predictive(randn(2, 4, 5, 3)).probs.shape == (4, 5, 3)
-        named = Categorical(["a", "b", "c"]).predictive(randn(2, 4, 5, 6, 3))
-        assert named.probs.shape == (4, 5, 6, 3)
-
-    @pytest.mark.parametrize("names", [None, ["a", "b", "c"]])
-    def test_classes_in_another_dimension_are_refused(self, names):
-        with pytest.raises(ValueError, match=r"classes last: logits.movedim\(1, -1\)"):
-            Categorical(names).predictive(randn(2, 4, 3, 8, 8))
-        with pytest.raises(ValueError, match=r"classes last: logits.movedim\(1, -1\)"):
-            Categorical(names).predictive(randn(2, 4, 3, 8, 3))
-
-    def test_the_loss_says_so_too(self):
-        for logits in (randn(4, 3, 8, 6), randn(2, 4, 3, 8, 6)):
-            with pytest.raises(ValueError, match=r"classes last: logits.movedim\(1, -1\)"):
-                Categorical().loss(logits, torch.zeros(4, 8, 6).long())
-        assert Categorical().loss(randn(4, 8, 6, 3), torch.zeros(4, 8, 6).long()) > 0
-
-
 def test_nan_targets_of_a_bernoulli_are_refused():
     with pytest.raises(ValueError, match="Bernoulli: target nan is out of range"):
         Bernoulli().loss(randn(3), torch.tensor([0.0, math.nan, 1.0]))

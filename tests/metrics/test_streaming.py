@@ -43,10 +43,13 @@ def work(rank, port, results):
     dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     prediction, labels = predictions()
     rows = torch.arange(60)[rank * 20 :] if rank else torch.arange(20)  # 20 and 40 examples
-    part, pieces = prediction[rows], metrics.Streaming()
-    pieces.update(part.errors(labels[rows]), part.sums(labels[rows]), {"entropy": part.entropy})
-    together = pieces.gather()
-    results[rank] = dict(together.compute()), together.uncertainties["entropy"].tolist()
+    part, found = prediction[rows], []
+    for limit in (1000, 30, 10):  # the second keeps the scores of one process only
+        pieces = metrics.Streaming(limit)
+        pieces.update(part.errors(labels[rows]), part.sums(labels[rows]), {"entropy": part.entropy})
+        together = pieces.gather()
+        found.append((dict(together.compute()), together.uncertainties["entropy"].tolist()))
+    results[rank] = found
     dist.barrier()
     dist.destroy_process_group()
 
@@ -58,10 +61,14 @@ def test_two_processes_agree_with_one(unused_port):
         mp.spawn(work, (unused_port, results), nprocs=2)
         found = dict(results)
     prediction, labels = predictions()
+    expected = dict(prediction.scores(labels))
     for rank in (0, 1):
-        scores, entropies = found[rank]
-        assert scores == pytest.approx(dict(prediction.scores(labels)))
-        assert entropies == pytest.approx(prediction.entropy.tolist())
+        assert all(each[1] == pytest.approx(prediction.entropy.tolist()) for each in found[rank])
+        exact, *binned = (each[0] for each in found[rank])
+        assert exact == pytest.approx(expected)
+        for each in binned:
+            assert each == pytest.approx(expected, abs=2e-3)
+            assert each["ece"] == pytest.approx(expected["ece"])
 
 
 def test_one_process_has_nothing_to_gather():

@@ -16,7 +16,7 @@ from tacit.calling import Variational
 from tacit.calling.arguments import check_generator
 from tacit.calling.caller import in_chunks
 from tacit.data.batches import Batch, Batches
-from tacit.likelihood import Categorical, DiscreteLikelihood, Likelihood
+from tacit.likelihood import DiscreteLikelihood, Likelihood
 from tacit.likelihood.predictive import (
     Averaging,
     BinaryPredictive,
@@ -154,8 +154,9 @@ def predict(
             `tacit.data.Images`, a Dataset or a DataLoader. A pair means inputs and targets, and the
             targets are ignored; pass a tuple of inputs as ((a, b), None).
         samples: Number of functions.
-        likelihood: Likelihood of the outputs; the model's own by default. A `Categorical` for
-            several labels per example, (B, D, C), needs `class_names`.
+        likelihood: Likelihood of the outputs; the model's own by default. For dense outputs, a
+            `Categorical` has to know the class dimension, from `class_dim`, from targets that it
+            has seen in training or evaluation, or from `class_names`.
         averaging: How functions are combined into probabilities, "log_probs", "probs" or "logits";
             the likelihood's choice by default.
         batch_size: Inputs per forward pass.
@@ -211,8 +212,6 @@ def _predictive(
 ) -> Predictive:
     """Return the predictive distribution from outputs (M, B, ...), for inputs given in memory."""
     _check_rows(outputs, given)
-    if isinstance(likelihood, Categorical):
-        likelihood.check_layout(outputs)
     found = likelihood.predictive(outputs)
     if averaging is None:
         return found

@@ -67,6 +67,8 @@ LIKELIHOOD = schema.one_kind_of(
                 "class_names": schema.optional(schema.list_of(schema.text)),
                 "class_weights": schema.optional(schema.list_of(schema.number(0))),
                 "label_smoothing": schema.number(0, 1),
+                "class_dim": schema.optional(schema.integer(-1, 1)),
+                "ignore_index": schema.optional(schema.integer(-(2**53))),
                 "per_class": COUNT,
                 "offsets": COUNT,
             }
@@ -247,6 +249,8 @@ OUTPUTS = ("classes", "outputs")
 
 
 def _check_values(path: object, name: str, tensor: Tensor) -> None:
+    if name.endswith("found_class_dim") and tensor.flatten().tolist() not in ([-1], [0], [1]):
+        raise ValueError(f"{path}: {name!r} must be 1, -1, or 0 for unknown.")
     positive = name.endswith(("temperature", "unit", "factor", "std"))
     negative = not positive and not name.endswith("class_weights")
     fits = tensor.isfinite().all() and (negative or (tensor >= 0).all())

@@ -210,6 +210,8 @@ def describe_likelihood(likelihood: Likelihood | None) -> dict[str, Any] | None:
         settings["class_names"] = likelihood.class_names
         settings["class_weights"] = None if weights is None else weights.tolist()
         settings["label_smoothing"] = likelihood.label_smoothing
+        settings["class_dim"] = likelihood.class_dim
+        settings["ignore_index"] = likelihood.ignore_index
     if isinstance(likelihood, Bernoulli):
         settings["names"] = likelihood.names
     if isinstance(likelihood, DiscreteLikelihood):

@@ -13,8 +13,8 @@ from tacit._support import checks
 from tacit.data.batches import Batch, Batches
 from tacit.inference.distances import FeatureDistance
 from tacit.inference.functions import Functions, functions_of, likelihood_of
-from tacit.likelihood import Likelihood
-from tacit.likelihood.predictive import ClassPredictive, RegressionPredictive
+from tacit.likelihood import Categorical, Likelihood
+from tacit.likelihood.predictive import ClassPredictive, Predictive, RegressionPredictive
 from tacit.metrics import Metrics, Streaming, aupr, auroc, fpr95
 
 ROUNDING = 1e-6  # relative differences of scores up to this are rounding errors
@@ -34,8 +34,9 @@ def evaluate(
 ) -> Metrics:
     """Return the metrics of a model's predictions on data: NLL, accuracy, calibration error, ...
 
-    Predictions are made batch by batch and not stored, which bounds memory. In distributed runs
-    each process evaluates all data.
+    Predictions are made batch by batch and not stored, which bounds memory; of dense outputs, such
+    as pixels, only sums are kept beyond a million positions (see `tacit.metrics.Streaming`). In
+    distributed runs each process evaluates all data.
 
     Args:
         model: A variational model, a plain network, or a predictor from `tacit.methods`.
@@ -54,11 +55,14 @@ def evaluate(
 
     Returns:
         For classification `nll`, `accuracy`, `ece`, `adaptive_ece`, `aurc`, `brier`,
-        `classwise_ece`, with more than five classes also `top5`; for regression `nll`, `rmse`,
-        `crps`, `coverage_90`, `interval_score_90`. With `foreign` also `ood_auroc`, `ood_fpr95` and
-        `ood_aupr`, in which the out-of-distribution inputs are the positive class, by entropy or,
-        for regression, by standard deviation; and the same for the other scores that differ between
-        inputs, such as `ood_auroc_mutual_information`. They print as a table.
+        `classwise_ece`, with more than five classes also `top5`, for dense outputs of up to 1,000
+        classes also `miou` and the intersection over union of each class, `iou_cat`, which is NaN
+        if the class doesn't occur; for regression `nll`, `rmse`, `crps`, `coverage_90`,
+        `interval_score_90`, with 2 to 20 outputs also `rmse_0`, `coverage_90_0` and so on for each
+        output. With `foreign` also `ood_auroc`, `ood_fpr95` and `ood_aupr`, in which the
+        out-of-distribution inputs are the positive class, by entropy or, for regression, by
+        standard deviation; and the same for the other scores that differ between inputs, such as
+        `ood_auroc_mutual_information`. They print as a table.
 
     Examples:
         >>> import tacit, torch
@@ -77,11 +81,16 @@ def evaluate(
         model, samples=samples, chunk_size=chunk_size, generator=generator
     ) as functions:
         found = collect(functions, likelihood, inside, names, distances)
-        scores = found.compute()
+        scores = found.compute(class_names_of(likelihood))
         if outside is not None:
             others = collect(functions, likelihood, outside, names, distances)
             scores.update(detection(found.uncertainties, others.uncertainties))
     return scores
+
+
+def class_names_of(likelihood: Likelihood) -> tuple[str, ...] | None:
+    """Return the names of the classes, if there are classes and they have names."""
+    return likelihood.class_names if isinstance(likelihood, Categorical) else None
 
 
 def _distances(
@@ -165,16 +174,25 @@ def collect_each(
     collected = [Streaming() for _ in likelihoods]
     for batch in data.epoch():
         outputs = functions(batch)
+        targets = targets_of(batch, data.name).to(outputs.device) if data.targets else None
         far = {name: distance.of_batch(batch) for name, distance in (distances or {}).items()}
         for likelihood, streaming in zip(likelihoods, collected, strict=True):
-            found = likelihood.predictive(outputs)
+            found = predictive_for(likelihood, outputs, targets)
             names = found.uncertainties if scores is None else scores
             ranks = {name: by_example(found.uncertainty(name)) for name in names}
             streaming.update({}, uncertainties={**ranks, **far})
-            if data.targets:
-                targets = targets_of(batch, data.name).to(outputs.device)
+            if targets is not None:
                 streaming.update(found.errors(targets), found.sums(targets))
     return collected
+
+
+def predictive_for(
+    likelihood: Likelihood, outputs: Tensor, targets: Tensor | None = None
+) -> Predictive:
+    """Return the predictive distribution; targets determine an unknown class dimension."""
+    if isinstance(likelihood, Categorical) and targets is not None:
+        likelihood.find_class_dim(outputs, targets)
+    return likelihood.predictive(outputs)
 
 
 def by_example(scores: Tensor) -> Tensor:

@@ -55,7 +55,7 @@ class Predictive(ABC):
         """Return the metrics of the predictions: `nll` and the task's other metrics."""
         collected = metrics.Streaming()
         collected.update(self.errors(targets), self.sums(targets))
-        return collected.compute()
+        return collected.compute(self._class_names())
 
     def uncertainty(self, by: str) -> Tensor:
         """Return a score of uncertainty, (B, ...): larger means less certain.
@@ -102,6 +102,10 @@ class Predictive(ABC):
         for name, array in self.to_numpy().items():
             columns.update(_split(name, array, self._labels(name)))
         return data_frame(columns)
+
+    def _class_names(self) -> tuple[str, ...] | None:
+        """Return the names of the classes, or None to number them."""
+        return None
 
     def _labels(self, column: str) -> list[str] | None:
         """Return names for the entries of a column's last dimension, or None to number them."""

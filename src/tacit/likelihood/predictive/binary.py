@@ -18,10 +18,10 @@ from tacit.likelihood.predictive.classification import (
     Averaging,
     ClassPredictive,
     check_averaging,
-    check_names,
     margin,
     others,
 )
+from tacit.likelihood.predictive.labels import check_names
 from tacit.metrics.arguments import Values, as_tensor
 from tacit.metrics.classification import frequency_gaps
 
@@ -125,18 +125,27 @@ class BinaryPredictive(Predictive):
         t = as_tensor("targets", targets)
         check_binary(t)
         if _hard(t):
-            return self.two_classes.sums(t.long())
+            found = self.two_classes.sums(t.long())
+            # Several targets are not positions, unless they form an image.
+            return {n: v for n, v in found.items() if n != "confusion" or self.logits.ndim > 3}
         log_probs, _ = self.two_classes.flattened(torch.zeros_like(t, dtype=torch.long))
         t = t.flatten().cpu().double()
         return {"classwise_gaps": frequency_gaps(log_probs.exp(), torch.stack([1 - t, t], -1))}
 
-    def select(self, targets: Values, risk: float, confidence: float = 0.95) -> Abstention:
+    def select(
+        self,
+        targets: Values,
+        risk: float,
+        confidence: float = 0.95,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> Abstention:
         """Return a rule that abstains from uncertain predictions; see `ClassPredictive.select`."""
         labels = as_tensor("targets", targets)
         check_binary(labels)
         if not _hard(labels):
             raise ValueError("select: expected targets that are 0 or 1, received soft targets.")
-        return self.two_classes.select(labels.long(), risk, confidence)
+        return self.two_classes.select(labels.long(), risk, confidence, generator=generator)
 
     @cached_property
     def log_probs(self) -> Tensor:
