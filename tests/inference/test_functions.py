@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from several_inputs import Items, TwoInputs
@@ -279,3 +280,19 @@ def test_a_table_of_pandas_is_read_by_rows():
         for inputs in (x, pandas.DataFrame(x.numpy()), x.flip(0).numpy()[::-1])
     ]
     assert found[0] == found[1] == found[2]
+
+
+def test_predict_takes_a_table_of_pandas():
+    pandas = pytest.importorskip("pandas")
+    x, net = torch.arange(9.0).reshape(3, 3), nn.Linear(3, 3)
+    first, second = (
+        tacit.predict(net, inputs, likelihood=tacit.Categorical()).probs
+        for inputs in (x, pandas.DataFrame(x.numpy()))
+    )
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("inputs", [[["a", 1.0]], np.array([["a"]]), np.array([[1, None]])])
+def test_text_among_the_inputs_is_refused(inputs):
+    with pytest.raises(TypeError, match="received .* with text or mixed values. Pass labels as"):
+        tacit.evaluate(nn.Linear(2, 2), (inputs, [0]), likelihood=tacit.Categorical())

@@ -11,7 +11,8 @@ from torch import Tensor
 
 def check_labels(labels: Tensor, classes: int, ignore_index: int | None = None) -> None:
     """Raise an error unless labels are integers from 0 to `classes` - 1, or to be ignored."""
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+    wrong_kind = labels.dtype == torch.bool and classes != 2
+    if wrong_kind or labels.is_floating_point() or labels.is_complex():
         raise TypeError(
             f"Categorical: expected integer labels from 0 to {classes - 1}, received "
             f"{labels.dtype}. For regression use likelihood=tacit.Gaussian()."
