@@ -23,7 +23,7 @@ import tacit
 from benchmarks import default_small as small
 from tacit.data import Splits
 from tacit.likelihood import Likelihood
-from tacit.training.loop import TrainingDivergedError
+from tacit.training import TrainingDivergedError
 
 RESULTS = Path(__file__).parent / "results" / "default_rates.jsonl"
 SEEDS, IMAGES = 3, 5000

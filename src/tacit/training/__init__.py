@@ -1,7 +1,8 @@
 """Training: the loop, its objectives, its history and its checkpoints."""
 
+from tacit.training.divergence import TrainingDivergedError
 from tacit.training.history import History
-from tacit.training.loop import TrainingDivergedError, fit
+from tacit.training.loop import fit
 from tacit.training.objective import ELBO, GVI, ExpectedLoss, Objective
 from tacit.training.optim import SGD
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,6 +20,9 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from tacit._support import files, schema
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 KEPT = 2  # number of checkpoints in a folder
 KEY = "tacit_checkpoint"
@@ -214,3 +217,22 @@ def preserved_random_state(device: torch.device) -> Iterator[None]:
         yield
     finally:
         set_random_state(state, device)
+
+
+@contextmanager
+def locked(fabric: Fabric, folder: str | Path | None) -> Iterator[None]:
+    """Keep other runs out of the checkpoint folder; the first process of a run holds the lock."""
+    lock, problem = None, None
+    if folder is not None and fabric.is_global_zero:
+        try:
+            lock = acquire(Path(folder))
+        except Exception as error:  # any error: the other processes wait for a reply
+            problem = error
+    problem = fabric.broadcast(problem) if fabric.world_size > 1 else problem
+    if problem is not None:
+        raise problem
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()

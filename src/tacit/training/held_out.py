@@ -1,4 +1,4 @@
-"""A trial of the validation data before training, so that errors don't cost an epoch."""
+"""Validation data: a trial before training, the noise scale and the scores after each epoch."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from torch import nn
 from tacit.calling import Variational
 from tacit.data.batches import Batches
 from tacit.inference.functions import functions_of
-from tacit.inference.scores import predictive_for, targets_of
-from tacit.likelihood import Bernoulli, Likelihood
+from tacit.inference.scores import collect, outputs_and_targets, predictive_for, targets_of
+from tacit.likelihood import Bernoulli, ContinuousLikelihood, Likelihood
 from tacit.likelihood.predictive import ClassPredictive, check_binary, check_labels
 from tacit.training.checkpoints import preserved_random_state
+from tacit.training.run import Run
+
+EVALUATION_SAMPLES, EVALUATION_BATCH = 8, 1024
+SCALE_SAMPLES, SCALE_EXAMPLES = 32, 20_000  # functions and examples that decide a noise scale
+SHOWN = ("nll", "accuracy", "ece", "rmse", "crps", "coverage_90")  # scores in the history
 
 
 def check_validation(
@@ -47,3 +52,37 @@ def check_validation(
         prefix = "" if str(error).startswith(f"{data.name}: ") else f"{data.name}: "
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(f"{prefix}{error}") from error
+
+
+def fit_scale(run: Run, data: Batches, samples: int = SCALE_SAMPLES) -> None:
+    """Set the noise scale of real targets to its optimum on some data.
+
+    Args:
+        run: The run.
+        data: Held-out data, or else training data, of which a part is used.
+        samples: Number of functions.
+    """
+    if not run.fits_scale or not isinstance(run.likelihood, ContinuousLikelihood):
+        return
+    generator = torch.Generator(device=run.device).manual_seed(0)
+    with preserved_random_state(run.device):
+        found = outputs_and_targets(
+            run.raw, data, samples=samples, generator=generator, most=SCALE_EXAMPLES
+        )
+    run.likelihood.fit_scale(*found)
+    if run.fabric.world_size > 1:  # batch norm may differ between processes
+        run.likelihood.load_state_dict(run.fabric.broadcast(run.likelihood.state_dict()))
+
+
+def evaluate_run(run: Run, data: Batches) -> dict[str, float]:
+    """Return NLL and accuracy or error on held-out data, with the same draws every time."""
+    fit_scale(run, data, EVALUATION_SAMPLES)
+    generator = torch.Generator(device=run.device).manual_seed(0)
+    # A DataLoader draws from the global generator, which would change the draws of training.
+    with (
+        preserved_random_state(run.device),
+        functions_of(run.raw, samples=EVALUATION_SAMPLES, generator=generator) as functions,
+    ):
+        scores = collect(functions, run.likelihood, data).compute()
+    found = {name: value for name, value in scores.items() if name in SHOWN}
+    return dict(run.fabric.broadcast(found))  # batch norm may differ between processes

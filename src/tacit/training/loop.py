@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +22,7 @@ from tacit.data.batches import Batch, Batches
 from tacit.data.images import Images
 from tacit.inference.functions import likelihood_of, tensor_of
 from tacit.inference.scores import targets_of
-from tacit.likelihood import Gaussian, HeteroscedasticGaussian, Likelihood
+from tacit.likelihood import Likelihood
 from tacit.scaling.parametrization import Parametrization
 from tacit.training.arguments import (
     DRAWS,
@@ -43,9 +42,15 @@ from tacit.training.arguments import (
     seed_number,
     weight_decay_of,
 )
-from tacit.training.checkpoints import acquire
+from tacit.training.checkpoints import locked
+from tacit.training.divergence import diverged, warn_if_worse
 from tacit.training.fingerprint import fingerprint
-from tacit.training.held_out import check_validation
+from tacit.training.held_out import (
+    EVALUATION_BATCH,
+    check_validation,
+    evaluate_run,
+    fit_scale,
+)
 from tacit.training.history import History, plain_row
 from tacit.training.identity import (
     describe_likelihood,
@@ -56,21 +61,15 @@ from tacit.training.identity import (
 from tacit.training.objective import ExpectedLoss, Objective
 from tacit.training.optim.by_name import make_optimizer
 from tacit.training.progress import announce_resume, show_progress
-from tacit.training.run import EVALUATION_BATCH, Run, Settings
+from tacit.training.run import Run, Settings
 from tacit.training.signals import Stop, stop_requests
 from tacit.training.units import set_units
 
-if TYPE_CHECKING:
-    from lightning_fabric import Fabric
 
 # Without a number of epochs: least steps of an epoch, and bounds of the run, the larger one counts.
 EPOCH_STEPS, MOST_EPOCHS, MOST_STEPS = 50, 20, 20_000
 
 Callback: TypeAlias = Callable[[dict[str, float], nn.Module], bool | None]
-
-
-class TrainingDivergedError(RuntimeError):
-    """The loss is not finite; the model is reset to the start of the epoch with the lowest loss."""
 
 
 def fit(
@@ -251,7 +250,7 @@ def fit(
             factor_speed=settings.factor_speed, deferred_draws=_deferred_draws(settings), **extra,
         )  # fmt: skip
         add_likelihood(stepper, model, likelihood, settings.lr, parts)
-        with _locked(fabric, checkpoint):
+        with locked(fabric, checkpoint):
             run = Run(fabric, model, stepper, likelihood, settings, data, checkpoint)
             if checkpoint is not None and fabric.is_global_zero:
                 run.identity = _identity(run, parametrization, factor, held_out)
@@ -264,8 +263,8 @@ def fit(
             stop = _train(run, objective, factor, held_out, callbacks, shows)
             if run.history.stopped != "interrupted":
                 run.use_result(partial(_calls, run))
-                run.fit_scale(held_out or whole)
-    _warn_if_worse(run.history)
+                fit_scale(run, held_out or whole)
+    warn_if_worse(run.history)
     if run.history.stopped == "interrupted":
         hint = f"; run again to resume from {checkpoint}" if checkpoint else ""
         stop.exit(f"training stopped after step {run.step} of {run.total_steps}{hint}")
@@ -296,7 +295,7 @@ def _train(
             if row is not None:
                 with run.averaged():
                     if held_out is not None:
-                        row.update(run.evaluate(held_out))
+                        row.update(evaluate_run(run, held_out))
                     run.end_epoch(row)
                 if run.any_process(any([bool(c(row, run.raw)) for c in callbacks])):  # noqa: C419
                     run.history.stopped = "callback"
@@ -305,25 +304,6 @@ def _train(
                 run.history.stopped = "interrupted"
             run.save()
     return stop
-
-
-@contextmanager
-def _locked(fabric: Fabric, folder: str | Path | None) -> Iterator[None]:
-    """Keep other runs out of the checkpoint folder; the first process of a run holds the lock."""
-    lock, problem = None, None
-    if folder is not None and fabric.is_global_zero:
-        try:
-            lock = acquire(Path(folder))
-        except Exception as error:  # any error: the other processes wait for a reply
-            problem = error
-    problem = fabric.broadcast(problem) if fabric.world_size > 1 else problem
-    if problem is not None:
-        raise problem
-    try:
-        yield
-    finally:
-        if lock is not None:
-            lock.release()
 
 
 def _identity(
@@ -365,7 +345,7 @@ def _epoch(
         loss = loss_of(batch)
         value = loss.item()
         if run.any_process(not math.isfinite(value)):
-            _diverged(run, f"The loss is {value} in epoch {run.epoch + 1}, step {run.step}", lr)
+            diverged(run, f"The loss is {value} in epoch {run.epoch + 1}, step {run.step}", lr)
         run.optimizer.zero_grad()
         run.fabric.backward(loss * batch.weight)
         run.optimizer.step()
@@ -374,37 +354,13 @@ def _epoch(
         if run.done < len(run.data) and run.any_process(stop()) and not run.within_block:
             return None
     if not run.finite:
-        _diverged(run, f"A parameter is not finite after epoch {run.epoch + 1}", lr)
+        diverged(run, f"A parameter is not finite after epoch {run.epoch + 1}", lr)
     return {
         "epoch": run.epoch + 1,
         "loss": run.mean_loss,
         "lr": lr,
         "seconds": time.perf_counter() - start,
     }
-
-
-def _warn_if_worse(history: History) -> None:
-    """Warn if the loss ended well above its minimum, although it was always finite."""
-    losses = history["loss"] if history.epochs else [0.0]
-    best = min(losses)
-    if losses[-1] > max(best + 1, losses[0]):
-        epoch = losses.index(best) + 1
-        warnings.warn(
-            f"fit: the loss ended at {losses[-1]:.3g}, after {best:.3g} in epoch {epoch}. Try a "
-            "smaller learning rate, or more draws; early_stopping restores the best epoch.",
-            stacklevel=3,
-        )
-
-
-def _diverged(run: Run, what: str, lr: float) -> None:
-    run.restore_good()
-    regression = isinstance(run.likelihood, Gaussian | HeteroscedasticGaussian)
-    raise TrainingDivergedError(
-        f"{what}. Try a smaller learning rate than {lr:g}, or more draws"
-        + (", and targets standardised to unit variance" if regression else "")
-        + ". The model is reset to the start of the epoch with the smallest loss"
-        + (" (untrained)." if not run.history.epochs else ".")
-    )
 
 
 def _deferred_draws(settings: Settings) -> int | None:

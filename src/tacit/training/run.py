@@ -19,9 +19,7 @@ from tacit._support.files import check_fits
 from tacit.calling import Variational
 from tacit.calling.arguments import Draws
 from tacit.data.batches import Batch, Batches
-from tacit.inference.functions import functions_of
-from tacit.inference.scores import collect, outputs_and_targets
-from tacit.likelihood import ContinuousLikelihood, Likelihood
+from tacit.likelihood import Likelihood
 from tacit.training import checkpoints as files
 from tacit.training.averaging import Average, recompute_statistics
 from tacit.training.checkpoints import Checkpoint
@@ -34,11 +32,8 @@ from tacit.training.optim.sgd import SGD
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-EVALUATION_SAMPLES, EVALUATION_BATCH = 8, 1024
-SCALE_SAMPLES, SCALE_EXAMPLES = 32, 20_000  # functions and examples that decide a noise scale
 WINDOW = 0.1  # part of the steps so far that is averaged if validation data end training
 PATIENCE = 500  # steps without a better validation NLL after which these do so, at least
-SHOWN = ("nll", "accuracy", "ece", "rmse", "crps", "coverage_90")  # scores in the history
 
 
 @dataclass(frozen=True)
@@ -277,37 +272,6 @@ class Run:
             return flag
         total: Any = self.fabric.all_reduce(torch.tensor(float(flag)), reduce_op="sum")
         return bool(total.item() > 0)
-
-    def fit_scale(self, data: Batches, samples: int = SCALE_SAMPLES) -> None:
-        """Set the noise scale of real targets to its optimum on some data.
-
-        Args:
-            data: Held-out data, or else training data, of which a part is used.
-            samples: Number of functions.
-        """
-        if not self.fits_scale or not isinstance(self.likelihood, ContinuousLikelihood):
-            return
-        generator = torch.Generator(device=self.device).manual_seed(0)
-        with files.preserved_random_state(self.device):
-            found = outputs_and_targets(
-                self.raw, data, samples=samples, generator=generator, most=SCALE_EXAMPLES
-            )
-        self.likelihood.fit_scale(*found)
-        if self.fabric.world_size > 1:  # batch norm may differ between processes
-            self.likelihood.load_state_dict(self.fabric.broadcast(self.likelihood.state_dict()))
-
-    def evaluate(self, data: Batches) -> dict[str, float]:
-        """Return NLL and accuracy or error on held-out data, with the same draws every time."""
-        self.fit_scale(data, EVALUATION_SAMPLES)
-        generator = torch.Generator(device=self.device).manual_seed(0)
-        # A DataLoader draws from the global generator, which would change the draws of training.
-        with (
-            files.preserved_random_state(self.device),
-            functions_of(self.raw, samples=EVALUATION_SAMPLES, generator=generator) as functions,
-        ):
-            scores = collect(functions, self.likelihood, data).compute()
-        found = {name: value for name, value in scores.items() if name in SHOWN}
-        return dict(self.fabric.broadcast(found))  # batch norm may differ between processes
 
     def save(self) -> None:
         """Write a checkpoint, if the run has a folder for checkpoints."""

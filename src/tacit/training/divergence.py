@@ -1,0 +1,44 @@
+"""Runs that diverge: an error if the loss is not finite, a warning if it ended high."""
+
+from __future__ import annotations
+
+import warnings
+
+from tacit.likelihood import ContinuousLikelihood
+from tacit.training.history import History
+from tacit.training.run import Run
+
+
+class TrainingDivergedError(RuntimeError):
+    """The loss is not finite; the model is reset to the start of the epoch with the lowest loss."""
+
+
+def diverged(run: Run, what: str, lr: float) -> None:
+    """Reset the model to its best state, and raise TrainingDivergedError.
+
+    Args:
+        run: The run.
+        what: What is not finite, and when.
+        lr: The learning rate at that time.
+    """
+    run.restore_good()
+    regression = isinstance(run.likelihood, ContinuousLikelihood)
+    raise TrainingDivergedError(
+        f"{what}. Try a smaller learning rate than {lr:g}, or more draws"
+        + (", and inputs and targets standardised to unit variance" if regression else "")
+        + ". The model is reset to the start of the epoch with the smallest loss"
+        + (" (untrained)." if not run.history.epochs else ".")
+    )
+
+
+def warn_if_worse(history: History) -> None:
+    """Warn if the loss ended well above its minimum, although it was always finite."""
+    losses = history["loss"] if history.epochs else [0.0]
+    best = min(losses)
+    if losses[-1] > max(best + 1, losses[0]):
+        epoch = losses.index(best) + 1
+        warnings.warn(
+            f"fit: the loss ended at {losses[-1]:.3g}, after {best:.3g} in epoch {epoch}. Try a "
+            "smaller learning rate, or more draws; early_stopping restores the best epoch.",
+            stacklevel=3,
+        )
