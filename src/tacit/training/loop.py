@@ -65,7 +65,6 @@ from tacit.training.run import Run, Settings
 from tacit.training.signals import Stop, stop_requests
 from tacit.training.units import set_units
 
-
 # Without a number of epochs: least steps of an epoch, and bounds of the run, the larger one counts.
 EPOCH_STEPS, MOST_EPOCHS, MOST_STEPS = 50, 20, 20_000
 
