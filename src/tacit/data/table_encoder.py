@@ -70,7 +70,7 @@ class Column:
         if self.kind == "date":
             encoded = (encoded - self.fill) / DAY
         parts = [encoded, missing[:, None]] if self.missing else [encoded]
-        return np.concatenate(parts, axis=1).astype(np.float64)
+        return np.concatenate(parts, axis=1).astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class TableEncoder:
             )
         encoded = [column.encode(found[column.name]) for column in self.columns]
         with np.errstate(over="ignore"):
-            result = np.concatenate(encoded, axis=1).astype(dtype)
+            result = np.concatenate(encoded, axis=1).astype(dtype, copy=False)
         if not np.isfinite(result).all():
             wrong = self.features[int(np.argmin(np.isfinite(result).all(0)))]
             raise ValueError(f"column {wrong!r}: some numbers are too large for {result.dtype}.")

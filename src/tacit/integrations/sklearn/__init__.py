@@ -4,7 +4,7 @@ Requires scikit-learn: `pip install 'tacit-torch[sklearn]'`.
 """
 
 try:
-    import sklearn as sklearn
+    import sklearn  # noqa: F401
 except ModuleNotFoundError:
     raise ModuleNotFoundError(
         "tacit.integrations.sklearn: scikit-learn is needed: pip install 'tacit-torch[sklearn]'",

@@ -54,7 +54,7 @@ class VariationalClassifier(ClassifierMixin, VariationalEstimator):
     Examples:
         >>> from sklearn.datasets import load_iris
         >>> X, y = load_iris(return_X_y=True)
-        >>> classifier = VariationalClassifier(epochs=30, random_state=0).fit(X, y)
+        >>> classifier = VariationalClassifier(epochs=60, random_state=0).fit(X, y)
         >>> classifier.predict(X[:3]), classifier.predict_proba(X).shape
         (array([0, 0, 0]), (150, 3))
         >>> bool(classifier.score(X, y) > 0.9)

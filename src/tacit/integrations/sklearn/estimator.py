@@ -144,7 +144,8 @@ class VariationalEstimator(BaseEstimator, ABC):
             FileNotFoundError: If there is no such file.
             ValueError: If the file is damaged, or of another estimator.
         """
-        return files.load(cls, path)
+        found: Self = files.load(cls, path)
+        return found
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

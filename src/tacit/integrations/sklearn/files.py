@@ -22,16 +22,27 @@ FRACTION = schema.number(0, 1)
 COUNT = schema.integer(1)
 
 
-def _scalar(name: str, value: Any) -> None:
-    if not isinstance(value, (str, int, float)):
-        raise ValueError(f"{name}: expected a label, received {value!r:.40}.")
+LABELS: dict[str, schema.Rule] = {
+    "bool": schema.boolean,
+    "int64": schema.integer(-(2**63), 2**63 - 1),
+    "float64": schema.number(),
+    "str": schema.text,
+    "object": schema.text,  # pandas
+}
+"""Type of an array of labels -> rule of a label."""
+CLASSES = schema.one_kind_of(
+    {
+        kind: schema.record({"kind": schema.text, "labels": schema.list_of(rule)})
+        for kind, rule in LABELS.items()
+    }
+)
 
 
 def _scores(name: str, value: Any) -> None:
-    if isinstance(value, list) and value and isinstance(value[0], list):
-        schema.list_of(schema.list_of(schema.number(0)))(name, value)
-    else:
-        schema.list_of(schema.number(0))(name, value)
+    rows = value if isinstance(value, list) and value and isinstance(value[0], list) else [value]
+    schema.list_of(schema.list_of(schema.number(0)))(name, rows)
+    if len({len(row) for row in rows}) > 1:
+        raise ValueError(f"{name}: expected rows of the same length.")
 
 
 RULE = schema.record(
@@ -53,14 +64,7 @@ RULE = schema.record(
         "own_network": schema.boolean,
         "seed": schema.integer(0, 2**31),
         "feature_names": schema.optional(schema.list_of(schema.text)),
-        "classes": schema.optional(
-            schema.record(
-                {
-                    "type": schema.one_of("bool", "int", "float", "str", "object"),
-                    "labels": schema.list_of(_scalar),
-                }
-            )
-        ),
+        "classes": schema.optional(CLASSES),
         "scores": schema.optional(_scores),
         "table": schema.anything,  # checked by TableEncoder.from_dict
     }
@@ -114,7 +118,7 @@ def load(kind: type[Any], path: str | Path) -> Any:
     if given["feature_names"] is not None:
         estimator.feature_names_in_ = np.array(given["feature_names"], dtype=object)
     if given["classes"] is not None:
-        estimator.classes_ = np.array(given["classes"]["labels"], dtype=given["classes"]["type"])
+        estimator.classes_ = np.array(given["classes"]["labels"], dtype=given["classes"]["kind"])
     scores = given["scores"]
     estimator.conformal_scores_ = None if scores is None else np.array(scores, dtype=np.float64)
     _check_fits(path, estimator)
@@ -133,14 +137,15 @@ def _plain_parameters(estimator: Any) -> dict[str, Any]:
 
 
 def _describe_classes(classes: NDArray[Any]) -> dict[str, Any]:
-    kinds = {"b": "bool", "i": "int", "u": "int", "f": "float", "U": "str", "O": "object"}
-    labels = classes.tolist()
-    if classes.dtype.kind not in kinds or not all(isinstance(v, (str, int, float)) for v in labels):
+    kinds = {"b": "bool", "i": "int64", "u": "int64", "f": "float64", "U": "str", "O": "object"}
+    found = {"kind": kinds.get(classes.dtype.kind), "labels": classes.tolist()}
+    try:
+        CLASSES("classes_", found)
+    except ValueError as error:
         raise TypeError(
-            "save: expected labels that are strings, numbers or truth values, received "
-            f"{classes[0]!r}."
-        )
-    return {"type": kinds[classes.dtype.kind], "labels": labels}
+            f"save: expected labels that are strings, numbers or truth values: {error}"
+        ) from None
+    return found
 
 
 def _check_fits(path: object, estimator: Any) -> None:
