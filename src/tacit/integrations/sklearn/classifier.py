@@ -122,7 +122,7 @@ class VariationalClassifier(ClassifierMixin, VariationalEstimator):
         return labels, labels
 
     def _likelihood(self, targets: NDArray[Any]) -> tuple[Likelihood, int]:
-        names = [str(label) for label in self.classes_]
+        names = [str(label) for label in self.classes_.tolist()]
         return Categorical(class_names=names), len(names)
 
     def _calibrate(self, validation: Part, conformal: Part) -> None:

@@ -140,6 +140,8 @@ class VariationalEstimator(BaseEstimator, ABC):
     def load(cls: type[Self], path: str | Path) -> Self:
         """Return the fitted estimator that `save` wrote; nothing in the file is executed.
 
+        A network that was passed as `module` is the trained one: fitted again, it starts there.
+
         Raises:
             FileNotFoundError: If there is no such file.
             ValueError: If the file is damaged, or of another estimator.

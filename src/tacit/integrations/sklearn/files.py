@@ -20,8 +20,6 @@ from tacit.models import MODELS
 
 FRACTION = schema.number(0, 1)
 COUNT = schema.integer(1)
-
-
 LABELS: dict[str, schema.Rule] = {
     "bool": schema.boolean,
     "int64": schema.integer(-(2**63), 2**63 - 1),
@@ -153,7 +151,7 @@ def _check_fits(path: object, estimator: Any) -> None:
     model: Variational = estimator.model_
     likelihood, classes = model.likelihood, getattr(estimator, "classes_", None)
     names = likelihood.class_names if isinstance(likelihood, Categorical) else None
-    labels = None if classes is None else tuple(str(label) for label in classes)
+    labels = None if classes is None else tuple(str(label) for label in classes.tolist())
     columns = None if model.inputs is None else len(model.inputs.mean)
     features = getattr(estimator, "feature_names_in_", estimator.encoder_.columns)
     if (
