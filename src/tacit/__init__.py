@@ -98,8 +98,8 @@ __all__ = [
 
 # Imported on first use: they account for most of the import time.
 _ROOMS = (
-    *("cli", "data", "inference", "methods", "metrics", "models"),
-    *("studies", "testing", "theory", "training"),
+    *("cli", "data", "inference", "integrations", "methods", "metrics"),
+    *("models", "studies", "testing", "theory", "training"),
 )
 _NAMES = {
     "tacit.inference": ("acquire", "calibrate", "conformal", "evaluate", "load", "predict", "save"),

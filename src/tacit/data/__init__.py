@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tacit.data.image_folders import image_folder
     from tacit.data.mnist_sets import fashion_mnist, mnist, quickdraw
     from tacit.data.photos import photo_patches
+    from tacit.data.table_encoder import TableEncoder
     from tacit.data.tiny_imagenet_sets import tiny_imagenet
     from tacit.data.uci_tables import uci
 
@@ -25,6 +26,7 @@ __all__ = [
     "DataMissingError",
     "Images",
     "Splits",
+    "TableEncoder",
     "cifar10",
     "cifar10_c",
     "cifar100",
@@ -62,6 +64,7 @@ __getattr__ = lazy_attributes(
         "mnist": "tacit.data.mnist_sets:mnist",
         "quickdraw": "tacit.data.mnist_sets:quickdraw",
         "photo_patches": "tacit.data.photos:photo_patches",
+        "TableEncoder": "tacit.data.table_encoder:TableEncoder",
         "tiny_imagenet": "tacit.data.tiny_imagenet_sets:tiny_imagenet",
         "uci": "tacit.data.uci_tables:uci",
         "corruptions": "tacit.data.corruptions",
