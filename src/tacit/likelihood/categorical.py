@@ -89,7 +89,7 @@ class Categorical(DiscreteLikelihood):
         """
         self._check_classes_last(outputs)
         scaled = scaled_logits(outputs, self.temperature, self.scope, self.offset)
-        return ClassPredictive(scaled, self.averaging, self.class_names)
+        return ClassPredictive(scaled, self.averaging, self.class_names, self.recalibration)
 
     def check_layout(self, outputs: Tensor) -> None:
         """Raise ValueError if the class dimension of the outputs is ambiguous.
@@ -131,6 +131,7 @@ class Categorical(DiscreteLikelihood):
         if not offsets.isfinite().all():
             raise ValueError(f"offset: expected finite values, received {offset!r}.")
         self.temperature, self.scope, self.offset = temperatures, check_scope(scope), offsets
+        self.set_recalibration(None)
 
     def as_classes(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         outputs, targets = aligned("calibrate", outputs, targets, event=1, samples=True)

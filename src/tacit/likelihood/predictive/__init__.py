@@ -10,6 +10,7 @@ from tacit.likelihood.predictive.classification import (
     check_labels,
     check_names,
 )
+from tacit.likelihood.predictive.recalibration import ProbabilityMap
 from tacit.likelihood.predictive.regression import RegressionPredictive
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "BinaryPredictive",
     "ClassPredictive",
     "Predictive",
+    "ProbabilityMap",
     "RegressionPredictive",
     "average_log_probs",
     "check_averaging",

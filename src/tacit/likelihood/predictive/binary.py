@@ -16,6 +16,7 @@ from tacit.likelihood.predictive.classification import (
     ClassPredictive,
     check_averaging,
 )
+from tacit.likelihood.predictive.recalibration import ProbabilityMap
 from tacit.metrics.arguments import Values, as_tensor
 from tacit.metrics.classification import frequency_gaps
 
@@ -39,10 +40,13 @@ class BinaryPredictive(Predictive):
     Args:
         logits: Logits of M functions, (M, B) or (M, B, D).
         averaging: How the functions are combined.
+        recalibration: Maps of the combined probabilities of the negative and the positive class;
+            see `ClassPredictive`.
     """
 
     logits: Tensor
     averaging: Averaging = "probs"
+    recalibration: ProbabilityMap | None = None
 
     columns: ClassVar[tuple[str, ...]] = (
         "probs", "label", "confidence", "entropy", "expected_entropy", "mutual_information",
@@ -69,7 +73,7 @@ class BinaryPredictive(Predictive):
     def two_classes(self) -> ClassPredictive:
         """Each target as a problem of two classes, of which the negative one has logit 0."""
         logits = torch.stack([torch.zeros_like(self.logits), self.logits], -1)
-        return ClassPredictive(logits, self.averaging)
+        return ClassPredictive(logits, self.averaging, recalibration=self.recalibration)
 
     def errors(self, targets: Values) -> dict[str, Tensor]:
         """Return NLL, correctness, confidence and Brier score of each target.

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from tacit import metrics
 from tacit.likelihood.predictive.abstention import Abstention, abstention
 from tacit.likelihood.predictive.base import Predictive, rows
+from tacit.likelihood.predictive.recalibration import ProbabilityMap
 from tacit.metrics.arguments import Values, as_tensor
 
 TOP = 5  # top-k accuracy is reported with more than this many classes
@@ -94,6 +95,9 @@ class ClassPredictive(Predictive):
             M is 1 for a plain network.
         averaging: How the functions are combined into `log_probs`.
         class_names: Names of the classes, if known.
+        recalibration: Maps of the combined probabilities, one for each class (see
+            `tacit.calibrate`). `expected_entropy` and `mutual_information` are of the functions,
+            which it doesn't change.
 
     Examples:
         >>> import torch
@@ -105,6 +109,7 @@ class ClassPredictive(Predictive):
     logits: Tensor
     averaging: Averaging = "probs"
     class_names: tuple[str, ...] | None = None
+    recalibration: ProbabilityMap | None = None
 
     columns: ClassVar[tuple[str, ...]] = (
         "probs", "label", "confidence", "entropy", "expected_entropy", "mutual_information",
@@ -136,7 +141,8 @@ class ClassPredictive(Predictive):
     @cached_property
     def log_probs(self) -> Tensor:
         """Log-probabilities of the functions combined, (B, C)."""
-        return average_log_probs(self.logits, self.averaging)
+        found = average_log_probs(self.logits, self.averaging)
+        return found if self.recalibration is None else self.recalibration.normalised(found)
 
     @cached_property
     def probs(self) -> Tensor:
