@@ -208,6 +208,7 @@ def _calibrate_classes(
     return Calibration(method, best.nll_before, best.nll, len(targets), best.single, scope)
 
 
+@torch.no_grad()
 def _calibrate_numbers(
     likelihood: ContinuousLikelihood, method: CalibrationMethod, outputs: Tensor, targets: Tensor
 ) -> Calibration:

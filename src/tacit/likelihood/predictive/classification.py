@@ -141,8 +141,11 @@ class ClassPredictive(Predictive):
     @cached_property
     def log_probs(self) -> Tensor:
         """Log-probabilities of the functions combined, (B, C)."""
-        found = average_log_probs(self.logits, self.averaging)
-        return found if self.recalibration is None else self.recalibration.normalised(found)
+        if self.recalibration is None:
+            return average_log_probs(self.logits, self.averaging)
+        # In double precision, as in the calibration: maps may be steep.
+        exact = average_log_probs(self.logits.double(), self.averaging)
+        return self.recalibration.normalised(exact).to(self.logits.dtype)
 
     @cached_property
     def probs(self) -> Tensor:

@@ -109,10 +109,9 @@ def _moments(means: Tensor, scales: Tensor, knots: Tensor) -> tuple[Tensor, Tens
     dtype, centre = means.dtype, means.mean(0)
     m = means - centre  # smaller rounding errors
     edges, slopes = _quantiles(m, scales, knots), _slopes(knots)
-    sums = [torch.zeros_like(m) for _ in range(3)]
-    before = [torch.zeros_like(m) for _ in range(3)]
+    sums = before = [torch.zeros_like(m) for _ in range(3)]
     for k, slope in enumerate(slopes):
-        after = _partial_moments(m, scales, edges[k + 1])
+        after = [*_partial_moments(m, scales, edges[k + 1])]
         sums = [s + slope * (a - b) for s, a, b in zip(sums, after, before, strict=True)]
         before = after
     weight, first, second = sums
@@ -145,7 +144,8 @@ def _below(
 
     def integral(value: Tensor) -> Tensor:
         z = (value - means) / scales
-        return (scales * (z * torch.special.ndtr(z) + _density(z))).mean(0)
+        found: Tensor = (scales * (z * torch.special.ndtr(z) + _density(z))).mean(0)
+        return found
 
     total, start, before = torch.zeros_like(t), edges[0], torch.zeros_like(t)
     for k, slope in enumerate(slopes):
