@@ -1,5 +1,6 @@
 """Calibration of real targets, and isotonic regression."""
 
+import copy
 import math
 
 import numpy as np
@@ -324,6 +325,32 @@ class TestLifeOfAMap:
         assert torch.equal(other.likelihood.knots, model.likelihood.knots)
         other.load_state_dict(models()[kind][0].state_dict())
         assert other.likelihood.knots is None
+
+    def test_it_keeps_its_precision(self, kind):
+        model, data = models()[kind]
+        tacit.calibrate(model, data, method="isotonic")
+        before = model.likelihood.knots.clone()
+        model.to(torch.bfloat16)
+        assert torch.equal(model.likelihood.knots, before)
+        assert tacit.evaluate(model, data, samples=2)["nll"] < 3
+
+    def test_predictors_of_methods_keep_it(self, kind, tmp_path):
+        model, data = models()[kind]
+        predictor = tacit.methods.Standard().fit(
+            lambda: nn.Linear(2, 2 if kind == "classes" else 1), data, epochs=1, lr=0.01,
+            likelihood=model.likelihood, progress=False,
+        )  # fmt: skip
+        tacit.calibrate(predictor, data, method="isotonic")
+        tacit.methods.save(predictor, tmp_path / "p.safetensors")
+        other = tacit.methods.load(tmp_path / "p.safetensors", lambda: copy.deepcopy(predictor.net))
+        assert torch.equal(other.likelihood.knots, predictor.likelihood.knots)
+
+    def test_a_damaged_map_is_not_loaded(self, kind, tmp_path):
+        model, data = models()[kind]
+        tacit.calibrate(model, data, method="isotonic")
+        model.likelihood.knots = model.likelihood.knots.flip(-1)
+        with pytest.raises(ValueError, match="'likelihood.knots' is damaged: .* nondecreasing"):
+            tacit.save(model, tmp_path / "m.safetensors")
 
     def test_another_calibration_or_training_removes_it(self, kind):
         model, data = models()[kind]

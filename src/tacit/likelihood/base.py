@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -61,6 +62,14 @@ class Likelihood(nn.Module, ABC):
     def set_recalibration(self, recalibration: ProbabilityMap | None) -> None:
         """Set the map of predicted probabilities, or remove it."""
         self.knots = None if recalibration is None else recalibration.knots.double()
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Any:
+        # Knots may be close to each other: they keep their precision in `model.half()`.
+        kept = self.knots
+        super()._apply(fn, recurse)
+        if kept is not None and self.knots is not None:
+            self.knots = kept.to(self.knots.device)
+        return self
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *args: Any) -> None:
         # Only calibration determines the number of knots: adopt the shape of the state.

@@ -43,6 +43,8 @@ def plot_quantiles(
         ValueError: If there is not one prediction and one target for each x, or a level is not
             between 0 and 1.
     """
+    from matplotlib import colormaps
+
     check_kind("plot_quantiles", prediction, RegressionPredictive)
     shape = tuple(prediction.means.shape[1:])
     size = prediction.means[0].numel()
@@ -61,12 +63,13 @@ def plot_quantiles(
         return prediction.quantile(q).flatten().cpu()[order].tolist()
 
     figure, (axis,) = panels(1)
-    for level in ordered:  # the widest first, so that narrower ones are on top
+    for i, level in enumerate(ordered):  # the widest first, so that narrower ones are on top
+        shade = colormaps["Blues"](0.15 + 0.45 * (i + 1) / len(ordered))
         axis.fill_between(
-            across, curve((1 - level) / 2), curve((1 + level) / 2), color="tab:blue", linewidth=0,
-            alpha=0.2, label=f"{100 * level:g} %",
+            across, curve((1 - level) / 2), curve((1 + level) / 2), color=shade, linewidth=0,
+            label=f"{100 * level:g} %",
         )  # fmt: skip
-    axis.plot(across, curve(0.5), color="tab:blue", label="median")
+    axis.plot(across, curve(0.5), color="navy", label="median")
     if targets is not None:
         y = as_tensor("plot_quantiles(targets)", targets).detach().cpu().squeeze()
         check_shape("plot_quantiles(targets)", y.reshape(-1), (size,))
