@@ -127,7 +127,7 @@ def calibrate(
         >>> model, likelihood = torch.nn.Identity(), tacit.Gaussian(scale=1.0)
         >>> found = tacit.calibrate(model, (x, x + 0.1 * noise), likelihood=likelihood)
         >>> found.method, round(found.coverage_90_before, 2), round(found.coverage_90, 2)
-        ('scale', 1.0, 0.91)
+        ('scale', 1.0, 0.9)
     """
     found = likelihood_of(model, likelihood)
     method = _method(method, scope, found)

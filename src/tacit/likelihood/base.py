@@ -66,7 +66,7 @@ class Likelihood(nn.Module, ABC):
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Any:
         # Knots may be close to each other: they keep their precision in `model.half()`.
         kept = self.knots
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if kept is not None and self.knots is not None:
             self.knots = kept.to(self.knots.device)
         return self
