@@ -7,6 +7,7 @@ import copy
 import math
 
 import torch
+from scipy.optimize import minimize_scalar
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
@@ -122,6 +123,8 @@ def draw(model, count, generator=None, *, single=False):
 def call(model, weights, inputs, part=slice(None), buffers=None):
     net = model.module if isinstance(model, tacit.calling.Variational) else model
     args, keywords = one(inputs, part)
+    if getattr(model, "inputs", None) is not None:
+        args = ((args[0] - model.inputs.mean) / model.inputs.std,)
     output = functional_call(net, {**weights, **(buffers or {})}, args, keywords)
     return output["logits"] if isinstance(output, dict) else output
 
@@ -155,10 +158,77 @@ def loss(likelihood, found, targets):
     t = t.repeat(len(values) // len(t))
     if isinstance(likelihood, tacit.Bernoulli):
         return (F.softplus(values) - t * values).mean()
-    if isinstance(likelihood, tacit.Gaussian):
-        scale = likelihood.log_scale.exp().to(found)  # rounded in its own precision
+    t = (t - in_order(likelihood.location, t)) / in_order(likelihood.unit, t)
+    if isinstance(likelihood, tacit.HeteroscedasticGaussian):
+        z = (t - values) / scale
+        terms = z.square() / 2 + scale.log() + math.log(2 * math.pi) / 2
+        return (terms * scale.detach()).mean()  # beta-NLL with beta = 1/2
+    if likelihood.log_scale.requires_grad:
+        return (t - values).square().mean() / 2
+    scale = in_order(likelihood.log_scale.exp(), t)  # rounded in its own precision
     z = (t - values) / scale
-    return (z.square() / 2 + scale.log()).mean() + math.log(2 * math.pi) / 2
+    unit = in_order(likelihood.unit, t)
+    return (z.square() / 2 + (scale * unit).log()).mean() + math.log(2 * math.pi) / 2
+
+
+def in_order(values, flat):
+    """Return one number, or one for each output, beside flattened targets."""
+    return values.detach().to(flat).flatten().repeat(len(flat) // values.numel())
+
+
+def set_units(model, likelihood, listed):
+    """Standardise targets, and the inputs of tables, by the moments of the training data."""
+    if not isinstance(likelihood, tacit.likelihood.ContinuousLikelihood):
+        return
+    y = torch.cat([targets for _, targets in listed]).double()
+    mean, std = y.mean(0), y.std(0, correction=0)
+    single = mean.numel() == 1
+    units = (value.reshape(()) if single else value for value in (mean, std))
+    likelihood.set_units(*units, flat=y.ndim == 1)
+    inputs = [each for each, _ in listed]
+    table = not isinstance(inputs[0], dict) and inputs[0].ndim == 2
+    if table and inputs[0].is_floating_point() and hasattr(model, "layers"):
+        x = torch.cat(inputs).double()
+        scaling = tacit.models.Standardise(x.mean(0), x.std(0, correction=0))
+        model.inputs = scaling.to(next(model.parameters()))
+
+
+def fit_scale(likelihood, found, targets):
+    """Set the noise scales to the optimum of the penalised likelihood, by SciPy's search."""
+    if not isinstance(likelihood, tacit.likelihood.ContinuousLikelihood):
+        return
+    found, scale = found.double(), torch.ones_like(found).double()
+    if isinstance(likelihood, tacit.HeteroscedasticGaussian):
+        found, raw = found.chunk(2, -1)
+        scale = F.softplus(raw) + 1e-4
+        count = 1
+    else:
+        count = likelihood.log_scale.numel()
+        if not likelihood.log_scale.requires_grad:
+            return
+    t = targets.double().reshape(-1)
+    t = (t - in_order(likelihood.location, t)) / in_order(likelihood.unit, t)
+    errors = ((t - found.reshape(len(found), -1)) / scale.reshape(len(found), -1)).view(
+        len(found), -1, count
+    )
+    logs = scale.reshape(len(found), -1, count).log()
+    best = []
+    for d in range(count):
+        e, squared = errors[..., d], errors[..., d].square().mean()
+
+        def objective(x, e=e, squared=squared, d=d):
+            data = x - torch.logsumexp(-(e * math.exp(-x)).square() / 2 - logs[..., d], 0).mean()
+            return (data + 5 / e.shape[1] * (x + squared * math.exp(-2 * x) / 2)).item()
+
+        high = max(squared.sqrt().item(), 2e-4)
+        bounds = math.log(1e-4), math.log(high) + 0.1
+        search = {"method": "bounded", "options": {"xatol": 1e-10}}
+        best.append(minimize_scalar(objective, bounds=bounds, **search).x)
+    with torch.no_grad():
+        if isinstance(likelihood, tacit.HeteroscedasticGaussian):
+            likelihood.factor.fill_(math.exp(best[0]))
+        else:
+            likelihood.log_scale.copy_(torch.tensor(best).reshape(likelihood.log_scale.shape))
 
 
 def scaled(logits, temperature, scope, offset):
@@ -188,10 +258,14 @@ def predictive(likelihood, found, averaging=None):
     if not isinstance(likelihood, tacit.Categorical | tacit.Bernoulli):
         scale = torch.zeros_like(found)
         if isinstance(likelihood, tacit.Gaussian):
-            scale = scale + likelihood.log_scale.exp().item()
+            scale = scale + likelihood.log_scale.exp().double()
         else:
             found, raw = found.chunk(2, -1)
-            scale = F.softplus(raw) + 1e-4
+            scale = (F.softplus(raw) + 1e-4) * likelihood.factor.double()
+        if likelihood.flat and found.ndim == 3 and found.shape[-1] == 1:
+            found, scale = found[..., 0], scale[..., 0]
+        unit = likelihood.unit.double()
+        found, scale = found * unit + likelihood.location.double(), scale * unit
         variance = found.var(0, correction=0)
         std = (variance + scale.square().mean(0)).sqrt()
         return {"mean": found.mean(0), "std": std, "epistemic_std": variance.sqrt(),
@@ -248,6 +322,15 @@ def training_outputs(model, inputs, settings):
     return torch.stack(found) if samples > 1 else torch.cat(found)
 
 
+def _together(listed):
+    inputs, targets = zip(*listed, strict=True)
+    if isinstance(inputs[0], dict):
+        joined = {name: torch.cat([each[name] for each in inputs]) for name in inputs[0]}
+    else:
+        joined = torch.cat(inputs)
+    return joined, torch.cat(targets)
+
+
 class Trained:
     """A copy of a model trained by a plain loop, with the data order and seeds of `tacit.fit`.
 
@@ -262,6 +345,7 @@ class Trained:
     def __init__(self, model, likelihood, batches, held_out, settings):
         self.model, self.likelihood = copy.deepcopy((model, likelihood))
         self.settings, self.losses, self.nlls, states = settings, [], [], []
+        set_units(self.model, self.likelihood, batches(0))
         if settings.get("precision") == "64-true":
             self.model.double()
         kept = [m for m in self.model.modules() if self.model.training and not m.training]
@@ -283,6 +367,7 @@ class Trained:
                 self.losses.append(sum(values) / len(values))
                 if held_out is not None:
                     found = outputs(self.model, held_out[0], 8, torch.Generator().manual_seed(0))
+                    fit_scale(self.likelihood, found, held_out[1])
                     self.nlls.append(nll(self.likelihood, found, held_out[1]))
                     states.append(copy.deepcopy((self.model, self.likelihood)))
                     best = self.nlls.index(min(self.nlls))
@@ -290,6 +375,9 @@ class Trained:
                         break
         if "early_stopping" in settings:
             self.model, self.likelihood = states[best]
+        data = held_out or _together(batches(0))
+        found = outputs(self.model, data[0], 32, torch.Generator().manual_seed(0))
+        fit_scale(self.likelihood, found, data[1])
 
     @property
     def finite(self):

@@ -340,5 +340,5 @@ def _calibrate(family, rng):
     if rng.random() < 0.5:
         found["scope"] = rng.choice(["logits", "mean"])
     if family == "classes" and rng.random() < 0.4:
-        found["per_class"] = True
+        found["method"] = "vector"
     return found

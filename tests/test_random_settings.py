@@ -217,7 +217,7 @@ class Trial:
         assert found.nll == pytest.approx(nll(*best), rel=1e-5, abs=1e-5)
         grid = torch.linspace(-BOUND, BOUND, 61)
         assert penalised(single) <= min(penalised(log_t) for log_t in grid) + 1e-5
-        if settings.get("per_class"):
+        if settings.get("method") == "vector":
             each, small = penalised(*best, single), 0.03 * torch.eye(len(fitted[0]))
             for step in (*small, *-small):
                 assert each <= penalised(best[0] + step, best[1], single) + 1e-5

@@ -87,7 +87,7 @@ def test_a_temperature_at_its_bound_warns():
     assert 90 < found.temperature < 101
 
 
-def test_per_class_undoes_a_distortion_of_each_class():
+def test_vector_scaling_undoes_a_distortion_of_each_class():
     torch.manual_seed(0)
     true = torch.randn(20000, 3, dtype=torch.float64) * 2
     labels = torch.distributions.Categorical(logits=true).sample()
@@ -96,7 +96,7 @@ def test_per_class_undoes_a_distortion_of_each_class():
     distorted = (true - shift) * scales
     one = tacit.calibrate(nn.Identity(), (distorted, labels), likelihood=likelihood)
     found = tacit.calibrate(
-        nn.Identity(), (distorted, labels), likelihood=likelihood, per_class=True
+        nn.Identity(), (distorted, labels), likelihood=likelihood, method="vector"
     )
     assert found.nll < one.nll < one.nll_before
     optimum = F.cross_entropy(true, labels).item()
@@ -110,31 +110,36 @@ def test_per_class_undoes_a_distortion_of_each_class():
     assert likelihood.offset == 0
 
 
-def test_per_class_needs_examples_of_every_class():
+def test_vector_scaling_needs_examples_of_every_class():
     logits, labels = torch.randn(40, 3), torch.arange(40) % 2
-    with pytest.raises(ValueError, match="the validation data have no examples of class 2"):
+    with pytest.raises(
+        ValueError, match=r"vector needs .* at least 1 of every class; .* class 2 \(0\)"
+    ):
         tacit.calibrate(
-            nn.Identity(), (logits, labels), likelihood=tacit.Categorical(), per_class=True
+            nn.Identity(), (logits, labels), likelihood=tacit.Categorical(), method="vector"
         )
 
 
-def test_per_class_with_few_data_stays_near_the_single_temperature():
+def test_vector_scaling_with_few_data_stays_near_the_single_temperature():
     torch.manual_seed(0)
     labels = torch.arange(30) % 10
     logits = torch.randn(30, 10) + 2 * F.one_hot(labels, 10)
     likelihood = tacit.Categorical()
     one = tacit.calibrate(nn.Identity(), (logits, labels), likelihood=likelihood)
-    found = tacit.calibrate(nn.Identity(), (logits, labels), likelihood=likelihood, per_class=True)
+    found = tacit.calibrate(nn.Identity(), (logits, labels), likelihood=likelihood, method="vector")
     assert found.nll <= one.nll
     assert likelihood.offset.abs().max() < 2
     assert (likelihood.temperature / one.temperature).log().abs().max() < 1.5
 
 
-def test_per_class_of_binary_targets_is_refused():
-    with pytest.raises(ValueError, match="per_class: expected a Categorical likelihood"):
+def test_vector_scaling_of_binary_targets_is_refused():
+    with pytest.raises(
+        ValueError,
+        match="method: expected temperature or isotonic for Bernoulli, received 'vector'",
+    ):
         tacit.calibrate(
             nn.Identity(), (torch.randn(8), torch.arange(8) % 2), likelihood=tacit.Bernoulli(),
-            per_class=True,
+            method="vector",
         )  # fmt: skip
 
 
@@ -207,8 +212,6 @@ def test_it_takes_exactly_one_pass_over_any_data(kind):
 
 def test_bad_input_is_refused():
     x, y = data(n=5)
-    with pytest.raises(TypeError, match="temperatures are for Categorical and Bernoulli"):
-        tacit.calibrate(Given(), (x, y), likelihood=tacit.Gaussian())
     for pair, match in (
         ((x, y[:3]), "one target for each input"),
         ((x[:, :2], torch.zeros(5, 3, dtype=torch.long)), "don't fit"),
@@ -239,8 +242,8 @@ def test_several_labels_per_example_equal_the_flattened_problem(shape):
     second, _ = calibrate((logits.movedim(-1, 1), labels), class_dim=1)
     assert second == expected
     assert found.temperature == pytest.approx(4.0, rel=0.2)
-    each, likelihood = calibrate((logits.movedim(-1, 1), labels), per_class=True, class_dim=1)
-    flat, reference = calibrate((logits.reshape(-1, 3), labels.flatten()), per_class=True)
+    each, likelihood = calibrate((logits.movedim(-1, 1), labels), method="vector", class_dim=1)
+    flat, reference = calibrate((logits.reshape(-1, 3), labels.flatten()), method="vector")
     assert each.nll == pytest.approx(flat.nll)
     torch.testing.assert_close(likelihood.temperature, reference.temperature)
 

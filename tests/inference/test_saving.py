@@ -358,6 +358,8 @@ class TestFilesMadeByOthers:
             (put("likelihood", "kind", "Poisson"), "expected one of Categorical, Bernoulli, Gauss"),
             (put("likelihood", "per_class", 10**9), "per_class is 1000000000 in the header"),
             (put("likelihood", "offsets", 10**9), "offsets is 1000000000 in the header"),
+            (put("likelihood", "knots", [9, 2, 9]), r"'likelihood.knots' is \(9, 2, 9\)"),
+            (put_tensor("likelihood.knots", [[0.0, 1.0], [1.0, 0.0]]), "missing in the model"),
             (put("likelihood", "scope", "all"), "expected one of logits, mean, received 'all'"),
             (put("likelihood", "averaging", "x"), "expected one of log_probs, probs, logits"),
             (put("likelihood", "label_smoothing", 2), r"\['label_smoothing'\]: expected a number"),

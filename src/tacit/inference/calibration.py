@@ -1,27 +1,34 @@
-"""Temperature scaling: match a classifier's confidence to its accuracy on validation data."""
+"""Calibration: match predicted probabilities to frequencies on validation data."""
 
 from __future__ import annotations
 
-import math
-import warnings
-from collections.abc import Callable
+import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from tacit._support import checks
 from tacit.data.batches import Batches
 from tacit.inference.functions import likelihood_of
+from tacit.inference.isotonic import CLASS_EXAMPLES, class_map, distribution_map
 from tacit.inference.scores import outputs_and_targets
-from tacit.likelihood import Categorical, DiscreteLikelihood
-from tacit.likelihood.discrete import Scope, check_scope, scaled_logits
+from tacit.inference.temperatures import best_temperatures, cross_entropy
+from tacit.likelihood import (
+    Categorical,
+    ContinuousLikelihood,
+    DiscreteLikelihood,
+    Gaussian,
+    Likelihood,
+)
+from tacit.likelihood.discrete import Scope, check_scope
 from tacit.likelihood.predictive import average_log_probs, check_labels
 
-BOUND = math.log(100)  # bound of |log T| and |offset|: temperatures lie between 1/100 and 100
-CONVERGED = 1e-4  # largest gradient of the NLL, in nats, that counts as converged
+CalibrationMethod: TypeAlias = Literal["temperature", "vector", "scale", "isotonic"]
+
+SCALE_EXAMPLES = 10  # fewest validation examples for a noise scale
+ISOTONIC_EXAMPLES = 100  # fewest validation targets for isotonic regression
 
 
 @dataclass(frozen=True)
@@ -29,147 +36,235 @@ class Calibration:
     """Result of `calibrate`.
 
     Args:
-        temperature: The temperature T; with `per_class`, the best single temperature, from which
-            the search for the others started.
-        scope: What the temperature divides.
-        nll_before: Validation NLL with T = 1.
-        nll: Validation NLL after calibration, never larger than `nll_before`.
+        method: How the predictions were calibrated.
+        nll_before: Validation NLL before: with T = 1, or with the noise scale from training.
+        nll: Validation NLL after calibration, never larger than `nll_before`, except for classes
+            with "isotonic".
         examples: Number of validation targets; an example may have several.
+        temperature: The temperature T; with "vector" the best single temperature, from which the
+            search for the others started. None for the other methods.
+        scope: What the temperature divides; None for the other methods.
+        coverage_90_before: For real targets: share of the validation targets within their 90 %
+            intervals before calibration.
+        coverage_90: For real targets: the same after calibration.
     """
 
-    temperature: float
-    scope: Scope
+    method: CalibrationMethod
     nll_before: float
     nll: float
     examples: int
+    temperature: float | None = None
+    scope: Scope | None = None
+    coverage_90_before: float | None = None
+    coverage_90: float | None = None
 
 
 def calibrate(
     model: nn.Module,
     validation: Any,
     *,
+    method: CalibrationMethod | None = None,
     samples: int = 32,
     scope: Scope = "logits",
-    per_class: bool = False,
-    likelihood: DiscreteLikelihood | None = None,
+    likelihood: Likelihood | None = None,
     batch_size: int = 1024,
     generator: torch.Generator | None = None,
 ) -> Calibration:
-    """Set the temperature of a classifier's predictions to the optimum on validation data.
+    """Calibrate the predictions of a model on validation data, which it was not trained on.
 
-    The logits are computed in one pass over the data; the temperature is then optimised by L-BFGS
-    in log T, from the best point of a coarse grid. It is positive, bounded, and never increases the
-    NLL of these data over T = 1. A standard normal prior on log T keeps it near 1 for small data.
+    Predictions are computed in one pass over the data. The calibration is part of the likelihood,
+    is saved with it, and replaces an earlier one; training with `tacit.fit` removes it.
+
+    For classes and binary targets:
+
+    - "temperature" (the default) divides the logits by a temperature T, the minimiser of the NLL.
+      It is positive, bounded, and never increases the NLL of these data over T = 1. A standard
+      normal prior on log T keeps it near 1 for small data.
+    - "vector" fits a temperature and an offset per class, with a prior around the single
+      temperature. It needs examples of every class. For `Categorical` only.
+    - "isotonic" maps the probability of each class by isotonic regression against the rest and
+      normalises the result (Zadrozny and Elkan, 2002). It can repair any increasing distortion, but
+      overfits small data: it needs at least 100 targets, 10 of each class, and should have 1000.
+      Maps have constant pieces, so confidences may tie; with more than two classes, labels can
+      change, and normalised probabilities are calibrated only approximately. Entropies of the
+      individual functions don't change.
+
+    For real targets:
+
+    - "scale" (the default) sets the noise scale by maximum likelihood, with a prior worth 5
+      examples: one for each output of `Gaussian`, a factor of all scales of
+      `HeteroscedasticGaussian`. It needs 10 examples.
+    - "isotonic" sets the scale if it is not fixed, then maps the distribution function of each
+      output to its distribution on the data (Kuleshov et al., 2018): predictive distributions then
+      have any shape, the same for all inputs up to location and scale. It needs at least 100
+      examples. An output whose predictions are calibrated up to sampling error keeps them exactly.
+      Beyond the outermost targets the tails are Gaussian.
+
+    Several labels of an example count as examples of one problem; several real targets of an
+    example have a map each.
 
     Args:
-        model: A variational model or a plain network.
+        model: A variational model, a plain network, or a predictor from `tacit.methods`.
         validation: A pair of tensors or arrays, a Dataset or a DataLoader.
+        method: How to calibrate; by default "temperature" or "scale".
         samples: Number of functions drawn from a variational model.
-        scope: "logits" divides all logits by T. "mean" divides their mean over functions only and
-            keeps the deviations from it, as in the theory.
-        per_class: Whether to fit a temperature and an offset per class (vector scaling) instead of
-            one temperature. It needs more data, with examples of every class; a prior keeps it near
-            the single temperature for small data.
-        likelihood: Likelihood of a model without one; its temperature is set.
+        scope: What a temperature divides: "logits" all logits; "mean" their mean over functions
+            only, keeping the deviations from it, as in the theory.
+        likelihood: Likelihood of a model without one, which is calibrated.
         batch_size: Examples per forward pass.
         generator: Source of randomness for drawing the functions.
 
     Returns:
-        The temperature, which is also set in the likelihood, and the NLL before and after.
+        The NLL before and after, with the temperature or the coverage of 90 % intervals.
+
+    Raises:
+        ValueError: If the method doesn't fit the likelihood, there are too few data, or numbers are
+            not finite.
+
+    Examples:
+        >>> import tacit, torch
+        >>> x, noise = torch.randn(2, 500, 1, generator=torch.Generator().manual_seed(0))
+        >>> model, likelihood = torch.nn.Identity(), tacit.Gaussian(scale=1.0)
+        >>> found = tacit.calibrate(model, (x, x + 0.1 * noise), likelihood=likelihood)
+        >>> found.method, round(found.coverage_90_before, 2), round(found.coverage_90, 2)
+        ('scale', 1.0, 0.9)
     """
     found = likelihood_of(model, likelihood)
-    if not isinstance(found, DiscreteLikelihood):
-        raise TypeError(
-            "calibrate: temperatures are for Categorical and Bernoulli likelihoods, received "
-            f"{found!r}. A Gaussian learns its scale in training."
-        )
-    if per_class and not isinstance(found, Categorical):
-        raise ValueError(f"per_class: expected a Categorical likelihood, received {found!r}.")
-    check_scope(scope)
-    logits, targets = _problem(model, found, validation, samples, batch_size, generator)
-    if per_class:
-        _check_every_class(targets, logits.shape[-1])
-
-    def nll(log_temperature: Tensor, offset: Tensor | None = None) -> Tensor:
-        scaled = scaled_logits(logits, log_temperature.exp(), scope, offset)
-        return _cross_entropy(average_log_probs(scaled, found.averaging), targets)
-
-    def regularised(log_temperature: Tensor) -> Tensor:
-        # Standard normal prior on log T: few data, or only correct predictions, move it little.
-        return nll(log_temperature) + log_temperature.square() / (2 * len(targets))
-
-    grid = logits.new_tensor([0, *(BOUND * (i / 10 - 1) for i in range(21))])
-    (single,) = best = _minimum(regularised, min(grid, key=lambda x: regularised(x).item()))
-    if abs(single) > 0.99 * BOUND:
-        warnings.warn(
-            f"calibrate: the temperature is at its bound, {single.exp().item():.3g}.", stacklevel=2
-        )
-    if per_class:
-        each = single.expand(logits.shape[-1])
-
-        def penalised(log_temperature: Tensor, offset: Tensor) -> Tensor:
-            # Normal prior around the single temperature and zero offsets.
-            moved = (log_temperature - each).square().sum() + offset.square().sum()
-            return nll(log_temperature, offset) + moved / (2 * len(targets))
-
-        best = _minimum(penalised, each, torch.zeros_like(each))
-    found.set_temperature(best[0].exp(), scope, *best[1:])
-    before, after = nll(grid[0]).item(), nll(*best).item()
-    return Calibration(single.exp().item(), scope, before, after, len(targets))
-
-
-def _problem(
-    model: nn.Module,
-    likelihood: DiscreteLikelihood,
-    validation: Any,
-    samples: int,
-    batch_size: int,
-    generator: torch.Generator | None,
-) -> tuple[Tensor, Tensor]:
-    """Return logits (M, N, C) in double precision and the targets of `as_classes`."""
+    method = _method(method, scope, found)
     batches = Batches("validation", validation, checks.positive_integer("batch_size", batch_size))
     outputs, targets = outputs_and_targets(model, batches, samples=samples, generator=generator)
-    outputs, targets = likelihood.as_classes(outputs, targets)
-    if not targets.is_floating_point() or targets.ndim == 1:
-        check_labels(targets, outputs.shape[-1])
-        targets = targets.long()
     if not outputs.isfinite().all():
         raise ValueError("calibrate: the model's outputs are not finite.")
-    return outputs.double(), targets
+    if isinstance(found, DiscreteLikelihood):
+        return _calibrate_classes(found, method, scope, outputs, targets)
+    assert isinstance(found, ContinuousLikelihood)
+    return _calibrate_numbers(found, method, outputs.double(), targets)
 
 
-def _cross_entropy(log_probs: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean cross-entropy with labels (N,) or probabilities of the classes (N, C)."""
-    if targets.is_floating_point():
-        return -(targets * log_probs).sum(-1).mean()
-    return F.nll_loss(log_probs, targets)
+def _method(method: CalibrationMethod | None, scope: Scope, given: Likelihood) -> CalibrationMethod:
+    """Return the method, or raise an error if it doesn't fit the likelihood."""
+    check_scope(scope)
+    if isinstance(given, DiscreteLikelihood):
+        known = ["temperature", "isotonic"]
+        if isinstance(given, Categorical):
+            known.insert(1, "vector")
+    elif isinstance(given, ContinuousLikelihood):
+        known = ["scale", "isotonic"]
+    else:
+        raise TypeError(
+            "calibrate: expected a Categorical, Bernoulli, Gaussian or HeteroscedasticGaussian "
+            f"likelihood, received {given!r}."
+        )
+    if method is not None and method not in get_args(CalibrationMethod):
+        expected = ", ".join(get_args(CalibrationMethod))
+        raise ValueError(f"method: expected {expected}; received {method!r}.")
+    chosen: Any = known[0] if method is None else method
+    if chosen not in known:
+        raise ValueError(
+            f"method: expected {' or '.join(known)} for {type(given).__name__}, received "
+            f"{method!r}."
+        )
+    if scope != "logits" and chosen not in ("temperature", "vector"):
+        raise ValueError(f"scope: applies to temperatures only, received {scope!r} with {chosen}.")
+    if chosen == "scale" and _has_fixed_scale(given):
+        raise ValueError(
+            "calibrate: the scale of Gaussian(learn=False) is fixed. Use Gaussian(), whose scale "
+            'is set, or method="isotonic", which keeps it.'
+        )
+    return chosen  # type: ignore[no-any-return]
 
 
-def _check_every_class(labels: Tensor, classes: int) -> None:
-    missing = (labels.bincount(minlength=classes) == 0).nonzero().flatten().tolist()
-    if missing:
-        names = ", ".join(map(str, missing[:10]))
-        raise ValueError(f"per_class: the validation data have no examples of class {names}.")
+def _calibrate_classes(
+    likelihood: DiscreteLikelihood,
+    method: CalibrationMethod,
+    scope: Scope,
+    outputs: Tensor,
+    targets: Tensor,
+) -> Calibration:
+    logits, targets = likelihood.as_classes(outputs, targets)
+    logits = logits.double()
+    if not targets.is_floating_point() or targets.ndim == 1:
+        check_labels(targets, logits.shape[-1])
+        targets = targets.long()
+    names = likelihood.class_names if isinstance(likelihood, Categorical) else None
+    if method == "isotonic":
+        _check_number(len(targets), ISOTONIC_EXAMPLES, "isotonic", "targets")
+        _check_classes(method, targets, logits.shape[-1], CLASS_EXAMPLES, names)
+        log_probs = average_log_probs(logits, likelihood.averaging)
+        found = class_map(log_probs.exp(), targets)
+        likelihood.set_temperature(1.0)
+        likelihood.set_recalibration(found)
+        before, after = (
+            cross_entropy(each, targets).item() for each in (log_probs, found.normalised(log_probs))
+        )
+        return Calibration(method, before, after, len(targets))
+    if method == "vector":
+        _check_classes(method, targets, logits.shape[-1], 1, names)
+    best = best_temperatures(
+        logits, targets, likelihood.averaging, scope, per_class=method == "vector"
+    )
+    offsets = [] if best.offset is None else [best.offset]
+    likelihood.set_temperature(best.temperature, scope, *offsets)
+    return Calibration(method, best.nll_before, best.nll, len(targets), best.single, scope)
 
 
-def _minimum(nll: Callable[..., Tensor], *start: Tensor) -> list[Tensor]:
-    """Return a minimiser within the bounds, found by L-BFGS; never worse than `start`."""
-    free = [torch.atanh(x / BOUND * 0.999).requires_grad_() for x in start]
-    optimizer = torch.optim.LBFGS(
-        free, max_iter=200, tolerance_grad=1e-9, tolerance_change=1e-13,
-        line_search_fn="strong_wolfe",
+@torch.no_grad()
+def _calibrate_numbers(
+    likelihood: ContinuousLikelihood, method: CalibrationMethod, outputs: Tensor, targets: Tensor
+) -> Calibration:
+    if not targets.isfinite().all():
+        raise ValueError("validation: some targets are not finite; leave these examples out.")
+    needed = ISOTONIC_EXAMPLES if method == "isotonic" else SCALE_EXAMPLES
+    _check_number(len(targets), needed, method, "examples")
+    kept = copy.deepcopy(likelihood.state_dict())
+    likelihood.set_recalibration(None)
+
+    def scores() -> tuple[float, float]:
+        found = likelihood.predictive(outputs)
+        return -found.log_prob(targets).mean().item(), found.coverage(targets)
+
+    try:
+        before = after = scores()
+        if not _has_fixed_scale(likelihood):
+            trained = copy.deepcopy(likelihood.state_dict())
+            likelihood.fit_scale(outputs, targets)
+            after = scores()
+            if not after[0] <= before[0]:  # the prior may increase the NLL
+                likelihood.load_state_dict(trained)
+                after = before
+        if method == "isotonic":
+            pit = likelihood.predictive(outputs).cdf(targets)
+            likelihood.set_recalibration(distribution_map(pit, ISOTONIC_EXAMPLES // 2))
+            after = scores()
+    except Exception:
+        likelihood.load_state_dict(kept)
+        raise
+    return Calibration(
+        method, before[0], after[0], targets.numel(),
+        coverage_90_before=before[1], coverage_90=after[1],
     )  # fmt: skip
 
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        value = nll(*(BOUND * x.tanh() for x in free))
-        value.backward()
-        return value
 
-    optimizer.step(closure)
-    closure()
-    slope = max(x.grad.abs().max().item() for x in free if x.grad is not None)
-    found = [BOUND * x.detach().tanh() for x in free]
-    if not slope < CONVERGED:
-        warnings.warn(f"calibrate: L-BFGS did not converge, slope {slope:.2g}.", stacklevel=3)
-    return found if nll(*found) <= nll(*start) else list(start)
+def _has_fixed_scale(likelihood: Likelihood) -> bool:
+    return isinstance(likelihood, Gaussian) and not likelihood.learn
+
+
+def _check_number(found: int, needed: int, method: str, noun: str) -> None:
+    if found < needed:
+        raise ValueError(
+            f"calibrate: {method} needs at least {needed} validation {noun}, received {found}."
+        )
+
+
+def _check_classes(
+    method: str, targets: Tensor, classes: int, least: int, names: tuple[str, ...] | None
+) -> None:
+    """Raise ValueError unless there are enough examples of every class."""
+    counts = targets.sum(0) if targets.is_floating_point() else targets.bincount(minlength=classes)
+    few = (counts < least).nonzero().flatten().tolist()
+    if few:
+        listed = ", ".join(f"{names[k] if names else k} ({counts[k]:g})" for k in few[:10])
+        raise ValueError(
+            f"calibrate: {method} needs validation data with at least {least} of every class; "
+            f"there are fewer of class {listed}."
+        )

@@ -24,7 +24,7 @@ from tacit.likelihood import (
     HeteroscedasticGaussian,
 )
 from tacit.likelihood.discrete import Scope
-from tacit.likelihood.predictive import Averaging
+from tacit.likelihood.predictive import Averaging, ProbabilityMap
 from tacit.models import MODELS
 from tacit.weights.covariance import (
     Diagonal,
@@ -48,16 +48,18 @@ LIKELIHOODS = (Categorical, Bernoulli, Gaussian, HeteroscedasticGaussian)
 SHAPES = "shapes"
 
 COUNT = schema.integer(0, 2**31)
+SHAPE = schema.list_of(schema.integer(1, 2**31))
 DISCRETE: dict[str, schema.Rule] = {
     "kind": schema.text,
     "averaging": schema.one_of(*get_args(Averaging)),
     "scope": schema.one_of(*get_args(Scope)),
+    "knots": schema.optional(SHAPE),
 }
-SHAPE = schema.list_of(schema.integer(1, 2**31))
 CONTINUOUS: dict[str, schema.Rule] = {
     "kind": schema.text,
     "sizes": SHAPE,
     "flat": schema.boolean,
+    "knots": schema.optional(SHAPE),
 }
 LIKELIHOOD = schema.one_kind_of(
     {
@@ -207,6 +209,7 @@ def check_likelihood(
     for name, tensor in tensors.items():
         if name.startswith(f"{prefix}likelihood."):
             _check_values(path, name, tensor)
+    _check_knots(path, given["knots"], tensors, f"{prefix}likelihood.knots")
     if "sizes" in given:
         _check_units(path, given, tensors, f"{prefix}likelihood.")
     if given["kind"] == "Bernoulli" and given["names"] is not None:
@@ -242,6 +245,19 @@ def _check_units(
         name: tuple(tensors[prefix + name].shape) for name in expected if prefix + name in tensors
     }
     files.check_shapes(path, {name: tuple(shape) for name, shape in expected.items()}, found)
+
+
+def _check_knots(
+    path: object, given: list[int] | None, tensors: Mapping[str, Tensor], name: str
+) -> None:
+    """Raise ValueError unless the file has the knots of the header, and they are of a map."""
+    own = {} if given is None else {name: tuple(given)}
+    files.check_shapes(path, own, files.shapes_of({n: tensors[n] for n in (name,) if n in tensors}))
+    try:
+        if given is not None:
+            ProbabilityMap(tensors[name])
+    except ValueError as error:
+        raise ValueError(f"{path}: {name!r} is damaged: {error}") from error
 
 
 OUTPUTS = ("classes", "outputs")

@@ -224,6 +224,7 @@ def describe_likelihood(likelihood: Likelihood | None) -> dict[str, Any] | None:
         settings["sizes"], settings["flat"] = list(likelihood.sizes), likelihood.flat
     if isinstance(likelihood, Gaussian):
         settings["learn"], settings["scales"] = likelihood.learn, list(likelihood.log_scale.shape)
+    settings["knots"] = None if likelihood.knots is None else list(likelihood.knots.shape)
     return settings
 
 
@@ -231,7 +232,7 @@ def build_likelihood(given: Mapping[str, Any] | None) -> Likelihood | None:
     """Return a likelihood with the settings of `describe_likelihood`."""
     if given is None:
         return None
-    calibrated = ("scope", "per_class", "offsets", "sizes", "flat", "scales")
+    calibrated = ("scope", "per_class", "offsets", "sizes", "flat", "scales", "knots")
     settings = {name: value for name, value in given.items() if name not in calibrated}
     likelihood: Likelihood = _build(settings, LIKELIHOODS)
     if isinstance(likelihood, DiscreteLikelihood):
@@ -246,4 +247,6 @@ def build_likelihood(given: Mapping[str, Any] | None) -> Likelihood | None:
         likelihood.set_units(torch.zeros(sizes), torch.ones(sizes), flat=given["flat"])
     if isinstance(likelihood, Gaussian):
         likelihood.log_scale.data = torch.zeros(given["scales"])
+    if given["knots"] is not None:
+        likelihood.knots = torch.zeros(given["knots"], dtype=torch.float64)
     return likelihood

@@ -91,7 +91,7 @@ def load(
     if not Path(path).is_file():
         raise FileNotFoundError(f"load: there is no file {path}.")
     header, tensors = files.read(Path(path), KEY, "tacit.save")
-    rebuilt = ("",) if net is None else ("likelihood.",)
+    rebuilt = ("",) if net is None else ("likelihood.", "inputs.")
     net = build_network(header["network"], path) if net is None else net
     model = build_model(header, net, path, parametrization)
     files.check_fits(path, model.state_dict(), tensors)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from tacit.likelihood.predictive import Predictive
+from tacit.likelihood.predictive import Predictive, ProbabilityMap
 
 
 class Likelihood(nn.Module, ABC):
@@ -16,6 +19,12 @@ class Likelihood(nn.Module, ABC):
     decides which. A likelihood is a module, because it may have parameters to learn (noise scale)
     or to calibrate (temperature).
     """
+
+    knots: Tensor | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("knots", None)
 
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor, *, samples: bool | None = None) -> Tensor:
@@ -44,6 +53,30 @@ class Likelihood(nn.Module, ABC):
         are easier to follow.
         """
         return self.loss(outputs, targets, samples=samples)
+
+    @property
+    def recalibration(self) -> ProbabilityMap | None:
+        """Map of predicted probabilities, set by `tacit.calibrate(method="isotonic")`."""
+        return None if self.knots is None else ProbabilityMap(self.knots)
+
+    def set_recalibration(self, recalibration: ProbabilityMap | None) -> None:
+        """Set the map of predicted probabilities, or remove it."""
+        self.knots = None if recalibration is None else recalibration.knots.double()
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Any:
+        # Knots may be close to each other: they keep their precision in `model.half()`.
+        kept = self.knots
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if kept is not None and self.knots is not None:
+            self.knots = kept.to(self.knots.device)
+        return self
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *args: Any) -> None:
+        # Only calibration determines the number of knots: adopt the shape of the state.
+        if any(name.startswith(prefix) for name in state):
+            given = state.get(f"{prefix}knots")
+            self.knots = None if given is None else torch.empty_like(given)
+        super()._load_from_state_dict(state, prefix, *args)
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the loss."""

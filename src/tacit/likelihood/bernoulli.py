@@ -51,13 +51,14 @@ class Bernoulli(DiscreteLikelihood):
         if outputs.ndim == 3 and outputs.shape[-1] == 1:
             outputs = outputs[..., 0]
         scaled = scaled_logits(outputs, self.temperature, self.scope)
-        return BinaryPredictive(scaled, self.averaging, self.names)
+        return BinaryPredictive(scaled, self.averaging, self.names, self.recalibration)
 
     def set_temperature(self, temperature: float | Tensor, scope: Scope = "logits") -> None:
         if isinstance(temperature, Tensor) and temperature.numel() == 1:
             temperature = temperature.item()
         self.temperature.fill_(checks.positive_number("temperature", temperature))
         self.scope = check_scope(scope)
+        self.set_recalibration(None)
 
     def as_classes(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         # Each binary target is an example with two classes; the negative class has logit 0.

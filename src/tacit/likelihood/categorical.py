@@ -147,7 +147,9 @@ class Categorical(DiscreteLikelihood):
         """
         moved = self._classes_last(outputs)
         scaled = scaled_logits(moved, self.temperature, self.scope, self.offset)
-        return ClassPredictive(scaled, self.averaging, self.class_names, self.ignore_index)
+        return ClassPredictive(
+            scaled, self.averaging, self.class_names, self.ignore_index, self.recalibration
+        )
 
     def set_temperature(
         self, temperature: float | Tensor, scope: Scope = "logits", offset: float | Tensor = 0.0
@@ -171,6 +173,7 @@ class Categorical(DiscreteLikelihood):
         if not offsets.isfinite().all():
             raise ValueError(f"offset: expected finite values, received {offset!r}.")
         self.temperature, self.scope, self.offset = temperatures, check_scope(scope), offsets
+        self.set_recalibration(None)
 
     def as_classes(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         outputs, targets = self._aligned("calibrate", outputs, targets, True)

@@ -93,7 +93,8 @@ class ContinuousLikelihood(Likelihood):
         if self.flat and means.ndim > 2 and means.shape[-1] == 1:
             means, scales = means[..., 0], scales[..., 0]
         unit = self.unit.to(means)
-        return RegressionPredictive(means * unit + self.location.to(means), scales * unit)
+        location = self.location.to(means)
+        return RegressionPredictive(means * unit + location, scales * unit, self.recalibration)
 
     def _check_outputs(self, values: Tensor) -> None:
         own = self.sizes

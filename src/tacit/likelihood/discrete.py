@@ -45,7 +45,7 @@ class DiscreteLikelihood(Likelihood):
 
     @abstractmethod
     def set_temperature(self, temperature: float | Tensor, scope: Scope = "logits") -> None:
-        """Set the temperature of predictions.
+        """Set the temperature of predictions, in place of any other calibration.
 
         Args:
             temperature: The temperature T > 0.

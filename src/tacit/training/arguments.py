@@ -206,7 +206,8 @@ def adopt(model: nn.Module, likelihood: Likelihood) -> Likelihood:
 
 
 def reset_calibration(likelihood: Likelihood) -> None:
-    """Set the temperature of predictions to 1: training invalidates an earlier calibration."""
+    """Remove an earlier calibration, which training invalidates."""
+    likelihood.set_recalibration(None)
     if isinstance(likelihood, DiscreteLikelihood):
         likelihood.set_temperature(1.0)
     elif isinstance(likelihood, HeteroscedasticGaussian):

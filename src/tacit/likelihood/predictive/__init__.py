@@ -9,6 +9,7 @@ from tacit.likelihood.predictive.classification import (
     check_averaging,
 )
 from tacit.likelihood.predictive.labels import check_labels, check_names, counted
+from tacit.likelihood.predictive.recalibration import ProbabilityMap
 from tacit.likelihood.predictive.regression import RegressionPredictive
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "BinaryPredictive",
     "ClassPredictive",
     "Predictive",
+    "ProbabilityMap",
     "RegressionPredictive",
     "average_log_probs",
     "check_averaging",

@@ -22,6 +22,7 @@ from tacit.likelihood.predictive.classification import (
     others,
 )
 from tacit.likelihood.predictive.labels import check_names
+from tacit.likelihood.predictive.recalibration import ProbabilityMap
 from tacit.metrics.arguments import Values, as_tensor
 from tacit.metrics.classification import frequency_gaps
 
@@ -48,6 +49,8 @@ class BinaryPredictive(Predictive):
         logits: Logits of M functions, (M, B) or (M, B, D).
         averaging: How the functions are combined.
         names: Names of the D targets, if known.
+        recalibration: Maps of the combined probabilities of the negative and the positive class;
+            see `ClassPredictive`.
 
     Examples:
         >>> import torch
@@ -59,6 +62,7 @@ class BinaryPredictive(Predictive):
     logits: Tensor
     averaging: Averaging = "probs"
     names: tuple[str, ...] | None = None
+    recalibration: ProbabilityMap | None = None
 
     columns: ClassVar[tuple[str, ...]] = (
         "probs", "label", "confidence", "entropy", "expected_entropy", "mutual_information",
@@ -98,7 +102,7 @@ class BinaryPredictive(Predictive):
     def two_classes(self) -> ClassPredictive:
         """Each target as a problem of two classes, of which the negative one has logit 0."""
         logits = torch.stack([torch.zeros_like(self.logits), self.logits], -1)
-        return ClassPredictive(logits, self.averaging)
+        return ClassPredictive(logits, self.averaging, recalibration=self.recalibration)
 
     def errors(self, targets: Values) -> dict[str, Tensor]:
         """Return NLL, correctness, confidence and Brier score of each target.

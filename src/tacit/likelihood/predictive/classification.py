@@ -17,6 +17,7 @@ from tacit import metrics
 from tacit.likelihood.predictive.abstention import Abstention, abstention
 from tacit.likelihood.predictive.base import Predictive, rows
 from tacit.likelihood.predictive.labels import check_labels, check_names, counted
+from tacit.likelihood.predictive.recalibration import ProbabilityMap
 from tacit.metrics.arguments import Values, as_tensor
 
 TOP = 5  # top-k accuracy is reported with more than this many classes
@@ -86,6 +87,9 @@ class ClassPredictive(Predictive):
         averaging: How the functions are combined into `log_probs`.
         class_names: Names of the classes, if known.
         ignore_index: Label of positions that don't count.
+        recalibration: Maps of the combined probabilities, one for each class (see
+            `tacit.calibrate`). `expected_entropy` and `mutual_information` are of the functions,
+            which it doesn't change.
 
     Examples:
         >>> import torch
@@ -100,6 +104,7 @@ class ClassPredictive(Predictive):
     averaging: Averaging = "probs"
     class_names: tuple[str, ...] | None = None
     ignore_index: int | None = None
+    recalibration: ProbabilityMap | None = None
 
     columns: ClassVar[tuple[str, ...]] = (
         "probs", "label", "confidence", "entropy", "expected_entropy", "mutual_information",
@@ -139,7 +144,11 @@ class ClassPredictive(Predictive):
     @cached_property
     def log_probs(self) -> Tensor:
         """Log-probabilities of the functions combined, (B, C) or (B, ..., C)."""
-        return average_log_probs(self.logits, self.averaging)
+        if self.recalibration is None:
+            return average_log_probs(self.logits, self.averaging)
+        # In double precision, as in the calibration: maps may be steep.
+        exact = average_log_probs(self.logits.double(), self.averaging)
+        return self.recalibration.normalised(exact).to(self.logits.dtype)
 
     @cached_property
     def probs(self) -> Tensor:

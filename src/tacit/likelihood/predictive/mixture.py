@@ -38,21 +38,30 @@ def cdf(values: Tensor, means: Tensor, scales: Tensor) -> Tensor:
     return probability
 
 
-def quantile(q: float, means: Tensor, scales: Tensor) -> Tensor:
-    """Return the q-quantiles, (B,): the smallest values at which the CDF is at least q."""
+def quantile(q: float | Tensor, means: Tensor, scales: Tensor) -> Tensor:
+    """Return the q-quantiles, (B,): the smallest values at which the CDF is at least q.
+
+    Args:
+        q: One probability, or one for each mixture, (B,), between 0 and 1.
+        means: (M, B).
+        scales: (M, B).
+    """
     with torch.no_grad():
-        found = [_quantile(q, m, s) for m, s in _blocks(means, scales)]
+        levels = torch.as_tensor(q, dtype=torch.float64, device=means.device)
+        levels = levels.expand(means.shape[1:])
+        parts = zip(_parts(levels, means), _blocks(means, scales), strict=True)
+        found = [_quantile(own, m, s) for own, (m, s) in parts]
     return torch.cat(found) if found else means.new_zeros(0)
 
 
-def _quantile(q: float, means: Tensor, scales: Tensor) -> Tensor:
+def _quantile(levels: Tensor, means: Tensor, scales: Tensor) -> Tensor:
     """Solve cdf(x) = q by Newton's method within a bracket, with bisection where it is slow.
 
     A Newton step is taken if it stays in the bracket and is at most half of the step before, so
     convergence is never slower than that of bisection.
     """
     eps = torch.finfo(means.dtype).eps
-    normal = math.sqrt(2) * torch.erfinv(torch.tensor(2 * q - 1, dtype=torch.float64)).item()
+    q, normal = levels.to(means), torch.special.ndtri(levels).to(means)
     own = means + scales * normal
     # The mixture's quantile lies between the extreme quantiles of its components.
     low, high = own.amin(0), own.amax(0)
@@ -168,7 +177,17 @@ def _near_pairs(means: Tensor, scales: Tensor) -> Tensor:
     return total / size**2
 
 
+def block_size(means: Tensor) -> int:
+    """Return the number of examples of a block."""
+    return max(1, BLOCK // max(1, len(means)))
+
+
+def _parts(values: Tensor, means: Tensor) -> list[Tensor]:
+    """Return values (B,) in the blocks of the means."""
+    return list(values.split(block_size(means))) if len(values) else []
+
+
 def _blocks(means: Tensor, scales: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    size = max(1, BLOCK // max(1, len(means)))
+    size = block_size(means)
     for start in range(0, means.shape[1], size):
         yield means[:, start : start + size], scales[:, start : start + size]

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from tacit import metrics
 from tacit._support import checks
-from tacit.likelihood.predictive import mixture, paths
+from tacit.likelihood.predictive import mixture, paths, reshaped
 from tacit.likelihood.predictive.base import Predictive, rows
+from tacit.likelihood.predictive.recalibration import ProbabilityMap
 from tacit.metrics.arguments import Values, as_tensor, between_0_and_1
 
 
@@ -23,16 +24,23 @@ from tacit.metrics.arguments import Values, as_tensor, between_0_and_1
 class RegressionPredictive(Predictive):
     """Predictive distributions of B examples: mixtures of the Gaussians of M functions.
 
+    With a recalibration R (see `tacit.calibrate`) the distribution function is R(F), where F is the
+    mixture's. All attributes and methods are then of this distribution, whose density is f times
+    the slope of R; mean, standard deviations and CRPS have no gradients.
+
     `uncertainty(by)` has "std", "epistemic_std" and "aleatoric_std". The entropy of a mixture of
     Gaussians has no closed form.
 
     Args:
         means: Predictions of M functions, (M, B, ...).
         scales: Standard deviations of the observation noise, of the same shape; 0 for no noise.
+        recalibration: Map of the predicted probabilities, one for each output, (...); from 0 to 1,
+            strictly increasing.
     """
 
     means: Tensor
     scales: Tensor
+    recalibration: ProbabilityMap | None = None
 
     columns: ClassVar[tuple[str, ...]] = ("mean", "std", "epistemic_std", "aleatoric_std")
     uncertainties: ClassVar[Mapping[str, Callable[[Any], Tensor]]] = {
@@ -50,6 +58,8 @@ class RegressionPredictive(Predictive):
                 "RegressionPredictive: expected scales of at least 0, received "
                 f"{self.scales.min().item():.4g}."
             )
+        if self.recalibration is not None:
+            self._check_recalibration(self.recalibration)
 
     def __len__(self) -> int:
         return self.means.shape[1]
@@ -63,26 +73,33 @@ class RegressionPredictive(Predictive):
 
     @cached_property
     def mean(self) -> Tensor:
-        """Mean of the mixture, (B, ...)."""
-        return self.means.mean(0)
+        """Mean of the distribution, (B, ...)."""
+        return self.means.mean(0) if self._moments is None else self._shaped(self._moments.mean)
 
     @cached_property
     def epistemic_std(self) -> Tensor:
-        """Standard deviation of the means across functions, (B, ...)."""
+        """Standard deviation of the means across functions, (B, ...).
+
+        A recalibration weights the functions and changes their means; see `reshaped.Moments`.
+        """
+        if self._moments is not None:
+            return self._shaped(self._moments.epistemic_std)
         return self.means.std(0, correction=0)
 
     @cached_property
     def aleatoric_std(self) -> Tensor:
         """Square root of the mean noise variance, (B, ...)."""
+        if self._moments is not None:
+            return self._shaped(self._moments.aleatoric_std)
         return self.scales.square().mean(0).sqrt()
 
     @cached_property
     def std(self) -> Tensor:
-        """Standard deviation of the mixture, (B, ...): epistemic and aleatoric combined."""
+        """Standard deviation of the distribution, (B, ...): epistemic and aleatoric combined."""
         return torch.hypot(self.epistemic_std, self.aleatoric_std)
 
     def log_prob(self, targets: Values) -> Tensor:
-        """Return the log-density of the mixture at the targets, (B, ...).
+        """Return the log-density at the targets, (B, ...).
 
         The density of a function without noise is 0, except at its prediction, where a scale of 0
         counts as the smallest positive number: finite, so that means over examples are not NaN.
@@ -94,20 +111,27 @@ class RegressionPredictive(Predictive):
         largest = -math.log(torch.finfo(z.dtype).tiny) - constant
         at_points = torch.where(targets == self.means, largest, -math.inf).to(z.dtype)
         log_densities = torch.where(point, at_points, log_densities)
-        return torch.logsumexp(log_densities, 0) - math.log(len(self.means))
+        found = torch.logsumexp(log_densities, 0) - math.log(len(self.means))
+        if self.recalibration is None:
+            return found
+        return found + self.recalibration.slope(self._mixture_cdf(targets)).log()
 
     def cdf(self, values: Values) -> Tensor:
         """Return the probability that the target is at most `values`, (B, ...)."""
-        return mixture.cdf(self.aligned(values), self.means, self.scales)
+        found = self._mixture_cdf(self.aligned(values))
+        return found if self.recalibration is None else self.recalibration(found)
 
     def quantile(self, q: float) -> Tensor:
-        """Return the q-quantile of the mixture, (B, ...), to floating-point precision.
+        """Return the q-quantile, (B, ...), to floating-point precision.
 
         It has no gradients.
         """
-        q = between_0_and_1("quantile", q)
-        found = mixture.quantile(q, self.means.flatten(1), self.scales.flatten(1))
-        return found.reshape(self.means.shape[1:])
+        level: float | Tensor = between_0_and_1("quantile", q)
+        if self.recalibration is not None:
+            level = self.recalibration.inverse(q).to(self.means.device)
+            level = level.expand(self.means.shape[1:]).flatten()
+        found = mixture.quantile(level, self.means.flatten(1), self.scales.flatten(1))
+        return self._shaped(found)
 
     def sample(self, n: int, *, generator: torch.Generator | None = None) -> Tensor:
         """Return n draws of the targets, (n, B, ...): sample paths of forecasts.
@@ -127,7 +151,15 @@ class RegressionPredictive(Predictive):
             tensor([[[0., 0.]],
                     [[5., 5.]]])
         """
+        self._check_paths("sample")
         return paths.sample(self.means, self.scales, n, generator)
+
+    def _check_paths(self, name: str) -> None:
+        if self.recalibration is not None:
+            raise ValueError(
+                f"{name}: a recalibration gives each target its distribution, not the dependence "
+                "between targets; use predictions before calibrate(method='isotonic')."
+            )
 
     def interval(
         self,
@@ -152,6 +184,7 @@ class RegressionPredictive(Predictive):
         low, high = self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
         if not joint or low[:1].numel() <= 1:
             return low, high
+        self._check_paths("interval(joint=True)")
         middle = self.quantile(0.5)
         # An interval without width, where most functions agree, can't be scaled.
         least = self.std / 10 + 16 * torch.finfo(middle.dtype).eps * (1 + middle.abs())
@@ -199,8 +232,13 @@ class RegressionPredictive(Predictive):
 
         For a mixture of Gaussians it is mean_i E|y - X_i| minus half of mean_ij E|X_i - X_j|, where
         X_i ~ N(m_i, s_i^2) (Grimit et al., 2006). The first term has a closed form. The second is
-        an integral or a sum over near pairs; see `mixture.half_mean_distance`.
+        an integral or a sum over near pairs; see `mixture.half_mean_distance`. With a recalibration
+        see `reshaped.crps`.
         """
+        if self._knots is not None:
+            t, mean = self.aligned(targets).flatten(), self.mean.flatten()
+            parts = self.means.flatten(1), self.scales.flatten(1), self._knots
+            return self._shaped(reshaped.crps(*parts, mean, t))
         difference = self.aligned(targets) - self.means
         z, point = mixture.standardised(difference, torch.zeros_like(difference), self.scales)
         density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
@@ -231,3 +269,42 @@ class RegressionPredictive(Predictive):
                 f"targets: expected the shape {tuple(expected)}, received {tuple(found.shape)}."
             )
         return found.reshape(expected)
+
+    def _mixture_cdf(self, values: Tensor) -> Tensor:
+        return mixture.cdf(values, self.means, self.scales)
+
+    def _shaped(self, flat: Tensor) -> Tensor:
+        """Return numbers of all targets, (N,), in the shape and dtype of the predictions."""
+        return flat.reshape(self.means.shape[1:]).to(self.means)
+
+    @cached_property
+    def _knots(self) -> Tensor | None:
+        """Knots of each target's map, (N, 2, K)."""
+        if self.recalibration is None:
+            return None
+        own = self.recalibration.knots.to(self.means.device)
+        return own.expand(*self.means.shape[1:], *own.shape[-2:]).flatten(0, -3)
+
+    @cached_property
+    def _moments(self) -> reshaped.Moments | None:
+        if self._knots is None:
+            return None
+        return reshaped.moments(self.means.flatten(1), self.scales.flatten(1), self._knots)
+
+    def _check_recalibration(self, given: ProbabilityMap) -> None:
+        outputs = tuple(self.means.shape[2:])
+        if given.shape != outputs:
+            raise ValueError(
+                f"recalibration: expected maps of shape {outputs}, one for each output, received "
+                f"{given.shape}."
+            )
+        x, y = given.knots.unbind(-2)
+        whole = (given.knots[..., 0] == 0).all() and (given.knots[..., -1] == 1).all()
+        steps, last = given.knots.diff(dim=-1) > 0, (x[..., 1:] == 1) & (y[..., 1:] == 1)
+        if not whole or not (steps.all(-2) | last).all():
+            raise ValueError("recalibration: expected strictly increasing maps from 0 to 1.")
+        if not self.scales.is_meta and not (self.scales > 0).all():
+            raise ValueError(
+                "recalibration: expected scales above 0. Without noise the predicted probabilities "
+                "have steps, and the recalibrated distribution has no density."
+            )

@@ -14,7 +14,8 @@ from tacit import metrics
 from tacit._support import checks
 from tacit._support.figures import saved
 from tacit.data.batches import as_tensor
-from tacit.likelihood.predictive import ClassPredictive, Predictive, RegressionPredictive
+from tacit.likelihood.predictive import ClassPredictive, RegressionPredictive
+from tacit.studies.plots.arguments import check_kind, check_shape, checked, mapping, panels
 
 
 def plot_reliability(
@@ -39,8 +40,8 @@ def plot_reliability(
         ValueError: If there are none, or their numbers differ.
     """
     bins = checks.positive_integer("bins", bins)
-    predictions, labels = _checked("plot_reliability", predictions, labels)
-    figure, axes = _panels(len(predictions))
+    predictions, labels = checked("plot_reliability", predictions, labels)
+    figure, axes = panels(len(predictions))
     for axis, (name, prediction) in zip(axes, predictions.items(), strict=True):
         found = metrics.reliability(prediction.confidence, prediction.label == labels, bins)
         shares = (found.size / found.size.sum()).tolist()
@@ -70,8 +71,8 @@ def plot_confidence(
         TypeError: If these are not class predictions and integer labels.
         ValueError: If there are none, or their numbers differ.
     """
-    predictions, labels = _checked("plot_confidence", predictions, labels)
-    figure, axes = _panels(len(predictions))
+    predictions, labels = checked("plot_confidence", predictions, labels)
+    figure, axes = panels(len(predictions))
     for axis, (name, prediction) in zip(axes, predictions.items(), strict=True):
         correct = prediction.label == labels
         for mask, color, label in (
@@ -104,8 +105,8 @@ def plot_rejection(
         TypeError: If these are not class predictions and integer labels.
         ValueError: If there are none, or their numbers differ.
     """
-    predictions, labels = _checked("plot_rejection", predictions, labels)
-    figure, axes = _panels(1)
+    predictions, labels = checked("plot_rejection", predictions, labels)
+    figure, axes = panels(1)
     for name, prediction in predictions.items():
         accuracy = metrics.selective_accuracy(prediction.confidence, prediction.label == labels)
         rejected = 100 * (1 - torch.arange(1, len(accuracy) + 1) / len(accuracy))
@@ -130,10 +131,10 @@ def plot_entropy(
         TypeError: If these are not class predictions by method and kind of input.
         ValueError: If there are none.
     """
-    for name, by_input in _mapping("plot_entropy(predictions)", predictions).items():
-        for prediction in _mapping(f"plot_entropy({name})", by_input).values():
-            _check_kind("plot_entropy", prediction, ClassPredictive)
-    figure, axes = _panels(len(predictions))
+    for name, by_input in mapping("plot_entropy(predictions)", predictions).items():
+        for prediction in mapping(f"plot_entropy({name})", by_input).values():
+            check_kind("plot_entropy", prediction, ClassPredictive)
+    figure, axes = panels(len(predictions))
     for axis, (name, by_input) in zip(axes, predictions.items(), strict=True):
         for kind, prediction in by_input.items():
             values = prediction.entropy.tolist()
@@ -174,7 +175,7 @@ def plot_images(
     """
     from matplotlib.figure import Figure
 
-    _, labels = _checked("plot_images", prediction, labels)
+    _, labels = checked("plot_images", prediction, labels)
     pictures = as_tensor("plot_images(pictures)", pictures)
     if pictures.ndim not in (3, 4) or len(pictures) != len(prediction):
         raise ValueError(
@@ -223,17 +224,17 @@ def plot_fan(
         TypeError: If these are not a regression prediction and tensors.
         ValueError: If a shape is wrong.
     """
-    _check_kind("plot_fan", prediction, RegressionPredictive)
+    check_kind("plot_fan", prediction, RegressionPredictive)
     grid, functions, x, y = (
         as_tensor(f"plot_fan({name})", given)
         for name, given in (("grid", grid), ("functions", functions), ("x", x), ("y", y))
     )
-    _check_shape("plot_fan(grid)", grid, (grid.numel(),))
-    _check_shape("plot_fan: predictions", prediction.mean, (len(grid),))
-    _check_shape("plot_fan(functions)", functions, (len(functions), len(grid)))
-    _check_shape("plot_fan(x)", x, (x.numel(),))
-    _check_shape("plot_fan(y)", y, (x.numel(),))
-    figure, axes = _panels(1)
+    check_shape("plot_fan(grid)", grid, (grid.numel(),))
+    check_shape("plot_fan: predictions", prediction.mean, (len(grid),))
+    check_shape("plot_fan(functions)", functions, (len(functions), len(grid)))
+    check_shape("plot_fan(x)", x, (x.numel(),))
+    check_shape("plot_fan(y)", y, (x.numel(),))
+    figure, axes = panels(1)
     low, high = prediction.interval(0.9)
     inputs = grid.tolist()
     axes[0].fill_between(inputs, low.tolist(), high.tolist(), color="tab:blue", alpha=0.2)
@@ -243,62 +244,3 @@ def plot_fan(
     axes[0].plot(x.tolist(), y.tolist(), ".", color="tab:orange", markersize=4)
     axes[0].set(xlabel="x", ylabel="y")
     return saved(figure, path)
-
-
-def _checked(
-    name: str, predictions: Mapping[str, ClassPredictive] | ClassPredictive, labels: Tensor
-) -> tuple[Mapping[str, ClassPredictive], Tensor]:
-    """Return predictions by name of the method, and the labels as a tensor.
-
-    Raises:
-        TypeError: If these are not class predictions and integer labels.
-        ValueError: If there are none, or their numbers differ.
-    """
-    named = {"": predictions} if isinstance(predictions, Predictive) else predictions
-    labels = as_tensor(f"{name}(labels)", labels)
-    if labels.is_floating_point() or labels.ndim != 1:
-        raise TypeError(
-            f"{name}(labels): expected integer classes (B,), received {labels.dtype} of shape "
-            f"{tuple(labels.shape)}."
-        )
-    for method, prediction in _mapping(f"{name}(predictions)", named).items():
-        _check_kind(name, prediction, ClassPredictive, f" from {method}" if method else "")
-        _check_shape(
-            f"{name}: predictions{f' from {method}' if method else ''}",
-            prediction.label,
-            (len(labels),),
-        )
-    return named, labels
-
-
-def _mapping(name: str, given: Any) -> Mapping[str, Any]:
-    """Return predictions by name, or raise an error unless there are some."""
-    if not isinstance(given, Mapping):
-        raise TypeError(
-            f"{name}: expected predictions from tacit.predict by name, received "
-            f"{type(given).__name__}."
-        )
-    if not given:
-        raise ValueError(f"{name}: expected at least one prediction, received none.")
-    return given
-
-
-def _check_kind(name: str, given: Any, kind: type[Predictive], source: str = "") -> None:
-    if not isinstance(given, kind):
-        words = "class predictions" if kind is ClassPredictive else "predictions of a regression"
-        raise TypeError(
-            f"{name}: expected {words} from tacit.predict{source}, received {type(given).__name__}."
-        )
-
-
-def _check_shape(name: str, given: Tensor, shape: tuple[int, ...]) -> None:
-    if tuple(given.shape) != shape:
-        raise ValueError(f"{name}: expected shape {shape}, received {tuple(given.shape)}.")
-
-
-def _panels(count: int) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
-    width = 4.5 if count > 1 else 7
-    figure = Figure(figsize=(width * count, 3.4), layout="constrained")
-    return figure, figure.subplots(1, count, squeeze=False)[0]
