@@ -69,7 +69,7 @@ def test_it_learns_to_segment(trained):
     assert found["ece"] == pytest.approx(error, rel=1e-4)
 
 
-@pytest.mark.parametrize("options", [{}, {"scope": "mean"}, {"per_class": True}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"scope": "mean"}, {"method": "vector"}], ids=str)
 def test_calibration(trained, options):
     x, y = shapes(30, seed=3)
     y[:, :, 0] = IGNORED

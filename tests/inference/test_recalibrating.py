@@ -210,7 +210,7 @@ class TestClasses:
 
     def test_several_labels_equal_the_flattened_problem(self):
         logits, labels = self.data()
-        one, several = tacit.Categorical(), tacit.Categorical(class_names=["a", "b", "c"])
+        one, several = tacit.Categorical(), tacit.Categorical(class_dim=-1)
         first = tacit.calibrate(NET, (logits, labels), likelihood=one, method="isotonic")
         pair = logits.reshape(200, 3, 3), labels.reshape(200, 3)
         second = tacit.calibrate(NET, pair, likelihood=several, method="isotonic")

@@ -156,3 +156,12 @@ def test_bad_maps_are_refused():
         RegressionPredictive(means, scales, ProbabilityMap(flat))
     with pytest.raises(ValueError, match="recalibration: expected scales above 0"):
         RegressionPredictive(means, 0 * scales, ProbabilityMap(KNOTS))
+
+
+def test_paths_of_recalibrated_predictions_are_refused():
+    means = torch.zeros(3, 4, 2, dtype=torch.float64)
+    prediction = RegressionPredictive(means, torch.ones_like(means), ProbabilityMap(KNOTS))
+    with pytest.raises(ValueError, match="sample: a recalibration gives each target"):
+        prediction.sample(5)
+    with pytest.raises(ValueError, match=r"interval\(joint=True\): a recalibration"):
+        prediction.interval(0.9, joint=True)
