@@ -31,7 +31,7 @@ def results(tmp_path_factory):
             patch.setattr(
                 eligibility, threshold, getattr(eligibility, threshold)
             )  # one of them sets it
-        for name in (*BENCHMARKS, "directions"):
+        for name in (*BENCHMARKS, "directions", "active_learning", "foreign_scores"):
             patch.setattr(sys, "argv", [name, "--smoke", "--out", str(folder / f"{name}.json")])
             import_module(f"benchmarks.{name}").main()
     return folder
@@ -58,6 +58,24 @@ def test_what_is_learned_is_compared(results):
         assert set(scores) == {"error", "nll", "trace"}
         for row in scores.values():
             assert row["difference"] == pytest.approx(row["turns"] - row["independent"])
+
+
+@pytest.mark.slow
+def test_scores_of_foreign_inputs_are_compared(results):
+    saved = json.loads((results / "foreign_scores.json").read_text())
+    assert set(saved) == {"arguments", "environment", "seeds", "runs", "rows"}
+    assert {"ood_auroc", "ood_auroc_distance"} <= set(saved["rows"]["noise, noise"])
+
+
+@pytest.mark.slow
+def test_ways_to_choose_labels_are_compared(results):
+    saved = json.loads((results / "active_learning.json").read_text())
+    assert set(saved) == {"arguments", "environment", "settings", "accuracies", "rows"}
+    for way, row in saved["rows"].items():
+        assert list(row["accuracy"]) == ["12", "16", "20"]
+        runs = saved["accuracies"][way]
+        assert row["accuracy"]["20"] == pytest.approx(sum(run[-1] for run in runs) / len(runs))
+    assert saved["rows"]["random"]["mean_gain"] == 0
 
 
 @pytest.mark.slow

@@ -132,6 +132,9 @@ class Trial:
         for part, other in ((self.model, reference.model), (self.likelihood, reference.likelihood)):
             found = part.state_dict()
             for name, expected in other.state_dict().items():
+                if name.endswith("found_class_dim"):  # the reference doesn't look for it
+                    assert found[name] == (-1 if self.case.positions else 0)
+                    continue
                 close(found[name], expected, tolerance)
 
     @staticmethod

@@ -35,7 +35,7 @@ from tacit.weights.covariance import (
 
 if TYPE_CHECKING:
     from tacit import data, methods, metrics, models, testing, theory
-    from tacit.inference import calibrate, conformal, evaluate, load, predict, save
+    from tacit.inference import acquire, calibrate, conformal, evaluate, load, predict, save
     from tacit.studies import plots
     from tacit.studies.width import coordinate_check, transfer_learning_rate
     from tacit.training import ELBO, GVI, SGD, ExpectedLoss, fit, objective
@@ -61,6 +61,7 @@ __all__ = [
     "RankOneSum",
     "Relative",
     "Standard",
+    "acquire",
     "calibrate",
     "conformal",
     "coordinate_check",
@@ -101,7 +102,7 @@ _ROOMS = (
     *("models", "studies", "testing", "theory", "training"),
 )
 _NAMES = {
-    "tacit.inference": ("calibrate", "conformal", "evaluate", "load", "predict", "save"),
+    "tacit.inference": ("acquire", "calibrate", "conformal", "evaluate", "load", "predict", "save"),
     "tacit.studies": ("plots",),
     "tacit.studies.width": ("coordinate_check", "transfer_learning_rate"),
     "tacit.training": ("ELBO", "GVI", "SGD", "ExpectedLoss", "fit", "objective"),

@@ -68,8 +68,10 @@ def test_drawings():
 @pytest.mark.parametrize(
     ("name", "rows", "columns"),
     [
-        ("airfoil", 1503, 5), ("concrete", 1030, 8), ("power_plant", 9568, 4),
-        ("protein", 45_730, 9), ("wine_red", 1599, 11), ("wine_white", 4898, 11), ("yacht", 308, 6),
+        ("activity", 8192, 21), ("airfoil", 1503, 5), ("aquatic_toxicity", 546, 8),
+        ("concrete", 1030, 8), ("fish_toxicity", 908, 6), ("laser", 993, 4),
+        ("power_plant", 9568, 4), ("protein", 45_730, 9), ("wine_red", 1599, 11),
+        ("wine_white", 4898, 11), ("yacht", 308, 6),
     ],
 )  # fmt: skip
 def test_tables(name, rows, columns):

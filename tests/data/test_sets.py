@@ -372,6 +372,19 @@ class TestCache:
         assert cache.data_root("~/x") == Path.home() / "x"
 
 
+def test_content_of_another_version_is_fetched_again(tmp_path):
+    old, new = {"a": torch.zeros(2)}, {"a": torch.ones(2), "b": torch.zeros(3)}
+    cache.load(small_recipe("set", old, [HERE], cache.content_digest(old)), tmp_path)
+    recipe = small_recipe("set", new, [HERE], cache.content_digest(new))
+    assert cache.load(recipe, tmp_path).keys() == new.keys()
+    assert cache.load(recipe, tmp_path)["a"].tolist() == [1, 1]
+
+
+def test_keel_tables():
+    content = b"@relation x\n@attribute a real\n@data\n1.0, 2\n3,4.5\n"
+    assert formats.keel(content).tolist() == [[1, 2], [3, 4.5]]
+
+
 def test_offline_with_nothing_cached(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(
@@ -502,5 +515,5 @@ def test_tables(tmp_path, monkeypatch):
     plain = tacit.data.uci("yacht", tmp_path, standardise=False)
     assert plain.train[0].mean() > 1
     assert not torch.equal(tacit.data.uci("yacht", tmp_path, seed=1).train[0], x)
-    with pytest.raises(ValueError, match="uci: expected one of airfoil, .*received 'boston'"):
+    with pytest.raises(ValueError, match="uci: expected one of activity, .*received 'boston'"):
         tacit.data.uci("boston", tmp_path)

@@ -24,8 +24,8 @@ def data(n=400, classes=5, scale=1.0, seed=0, dtype=torch.float32):
     return (scale * logits).to(dtype), labels
 
 
-def calibrate(pair, **kwargs):
-    likelihood = tacit.Categorical()
+def calibrate(pair, *, class_dim=None, **kwargs):
+    likelihood = tacit.Categorical(class_dim=class_dim)
     return tacit.calibrate(Given(), pair, likelihood=likelihood, **kwargs), likelihood
 
 
@@ -233,11 +233,13 @@ def test_several_labels_per_example_equal_the_flattened_problem(shape):
     torch.manual_seed(0)
     logits = 4 * torch.randn(*shape, 3)
     labels = torch.distributions.Categorical(logits=logits / 4).sample()
-    found, _ = calibrate((logits, labels))
+    found, _ = calibrate((logits, labels), class_dim=-1)
     expected, _ = calibrate((logits.reshape(-1, 3), labels.flatten()))
     assert found == expected
+    second, _ = calibrate((logits.movedim(-1, 1), labels), class_dim=1)
+    assert second == expected
     assert found.temperature == pytest.approx(4.0, rel=0.2)
-    each, likelihood = calibrate((logits, labels), per_class=True)
+    each, likelihood = calibrate((logits.movedim(-1, 1), labels), per_class=True, class_dim=1)
     flat, reference = calibrate((logits.reshape(-1, 3), labels.flatten()), per_class=True)
     assert each.nll == pytest.approx(flat.nll)
     torch.testing.assert_close(likelihood.temperature, reference.temperature)

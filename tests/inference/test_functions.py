@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from several_inputs import Items, TwoInputs
@@ -134,6 +135,62 @@ def test_images_are_normalised():
     )
 
 
+@pytest.mark.parametrize("batch_size", [1, 3, 10])
+@pytest.mark.parametrize("likelihood", [tacit.Categorical(), tacit.Gaussian()])
+def test_a_stream_has_the_predictions_of_the_same_functions(batch_size, likelihood):
+    model = make_model(likelihood)
+    options = {"batch_size": batch_size, "samples": 6}
+    whole = tacit.predict(model, X, generator=seeded(), **options)
+    parts = list(tacit.predict(model, X, generator=seeded(), stream=True, **options))
+    assert [len(part) for part in parts] == [len(rows) for rows in X.split(batch_size)]
+    for name in whole.columns:
+        assert_close(torch.cat([getattr(part, name) for part in parts]), getattr(whole, name))
+
+
+def test_a_stream_takes_loaders_and_averagings():
+    model = make_model(tacit.Categorical())
+    loader = DataLoader(X, batch_size=4)
+    found = tacit.predict(model, loader, averaging="logits", stream=True, generator=seeded())
+    expected = tacit.predict(model, X, averaging="logits", generator=seeded())
+    assert_close(torch.cat([part.probs for part in found]), expected.probs)
+
+
+def test_a_stream_restores_modes_and_leaves_gradients_on():
+    model = make_model(tacit.Categorical())
+    model.module[2].eval()
+    expected = [module.training for module in model.modules()]
+
+    def modes():
+        return [module.training for module in model.modules()]
+
+    stream = tacit.predict(model, X, batch_size=3, stream=True)
+    assert modes() == expected  # until the first batch
+    part = next(stream)
+    assert not any(modes())
+    assert not part.probs.requires_grad
+    assert torch.is_grad_enabled()
+    assert len(list(stream)) == 3
+    assert modes() == expected
+    stopped = tacit.predict(model, X, batch_size=3, stream=True)
+    next(stopped)
+    stopped.close()
+    assert modes() == expected
+    assert torch.is_grad_enabled()
+
+
+def test_arguments_of_a_stream_are_checked_before_its_first_batch():
+    model = make_model(tacit.Categorical())
+    for bad, match in (
+        ({"samples": 0}, "samples: expected"),
+        ({"chunk_size": 0}, "chunk_size: expected"),
+        ({"averaging": "x"}, "averaging: expected"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            tacit.predict(model, X, stream=True, **bad)
+    with pytest.raises(ValueError, match="inputs: expected the examples in the first dimension"):
+        next(tacit.predict(model, X[0], stream=True))
+
+
 def test_predictions_carry_no_gradients():
     assert not tacit.predict(make_model(tacit.Categorical()), X).probs.requires_grad
 
@@ -183,23 +240,29 @@ def test_with_a_chunk_size_only_the_weights_of_a_chunk_are_held(where):
     assert sum(held) == 3 * 20  # three batches
 
 
-def test_sequences_of_logits_need_class_names():
+def test_sequences_of_logits_need_a_class_dimension():
     x = torch.randn(4, 3, 6)  # 3 classes at 6 positions in torch's order, or 6 classes at 3
-    with pytest.raises(ValueError, match=r"shape \(1, 4, 3, 6\), .*names=range\(6\)"):
+    with pytest.raises(
+        ValueError, match=r"shape \(1, 4, 3, 6\) have two .*no targets.*class_dim=1"
+    ):
         tacit.predict(nn.Identity(), x, likelihood=tacit.Categorical())
-    with pytest.raises(ValueError, match="class_names: expected 6 names, received 3"):
-        tacit.predict(nn.Identity(), x, likelihood=tacit.Categorical(range(3)))
-    found = tacit.predict(nn.Identity(), x, likelihood=tacit.Categorical(range(6)))
-    assert_close(found.probs, x.softmax(-1))
+    with pytest.raises(ValueError, match="class_names: expected 6 names, received 5"):
+        tacit.predict(nn.Identity(), x, likelihood=tacit.Categorical(range(5)))
+    for last in (tacit.Categorical(range(6)), tacit.Categorical(class_dim=-1)):
+        assert_close(tacit.predict(nn.Identity(), x, likelihood=last).probs, x.softmax(-1))
+    for second in (tacit.Categorical(range(3)), tacit.Categorical(class_dim=1)):
+        found = tacit.predict(nn.Identity(), x, likelihood=second)
+        assert_close(found.probs, x.movedim(1, -1).softmax(-1))
 
 
-def test_images_of_logits_with_classes_first_are_refused():
-    net = nn.Conv2d(1, 3, 1)
-    x = torch.randn(2, 1, 8, 32)
-    with pytest.raises(ValueError, match=r"received \(1, 2, 3, 8, 32\), .*logits.movedim\(1, -1\)"):
+def test_images_of_logits():
+    net, x = nn.Conv2d(1, 3, 1), torch.randn(2, 1, 8, 32)
+    with pytest.raises(ValueError, match=r"shape \(1, 2, 3, 8, 32\) have two dimensions that may"):
         tacit.predict(net, x, likelihood=tacit.Categorical())
-    with pytest.raises(ValueError, match=r"class_names: expected 32 names, received 3; .*movedim"):
-        tacit.predict(net, x, likelihood=tacit.Categorical(["a", "b", "c"]))
+    with pytest.raises(ValueError, match="expected 32 names, received 3; .*class dimension -1"):
+        tacit.predict(net, x, likelihood=tacit.Categorical(["a", "b", "c"], class_dim=-1))
+    found = tacit.predict(net, x, likelihood=tacit.Categorical(["a", "b", "c"]))
+    assert_close(found.probs, net(x).movedim(1, -1).softmax(-1))
 
 
 @pytest.mark.parametrize("inputs", [torch.ones(4), [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]])
@@ -217,3 +280,19 @@ def test_a_table_of_pandas_is_read_by_rows():
         for inputs in (x, pandas.DataFrame(x.numpy()), x.flip(0).numpy()[::-1])
     ]
     assert found[0] == found[1] == found[2]
+
+
+def test_predict_takes_a_table_of_pandas():
+    pandas = pytest.importorskip("pandas")
+    x, net = torch.arange(9.0).reshape(3, 3), nn.Linear(3, 3)
+    first, second = (
+        tacit.predict(net, inputs, likelihood=tacit.Categorical()).probs
+        for inputs in (x, pandas.DataFrame(x.numpy()))
+    )
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("inputs", [[["a", 1.0]], np.array([["a"]]), np.array([[1, None]])])
+def test_text_among_the_inputs_is_refused(inputs):
+    with pytest.raises(TypeError, match="received .* with text or mixed values. Pass labels as"):
+        tacit.evaluate(nn.Linear(2, 2), (inputs, [0]), likelihood=tacit.Categorical())

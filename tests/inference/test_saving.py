@@ -31,7 +31,7 @@ STRUCTURES = [
 LIKELIHOODS = [
     None,
     tacit.Categorical(["a", "b", "c"], class_weights=[1, 2, 3], label_smoothing=0.1),
-    tacit.Bernoulli(averaging="probs"),
+    tacit.Bernoulli(["red", "round", "sweet"], averaging="log_probs"),
     tacit.Gaussian(0.3, learn=False),
 ]
 
@@ -69,6 +69,40 @@ def test_likelihood_temperature_and_preprocessing_are_saved(likelihood, tmp_path
     if isinstance(likelihood, tacit.Categorical):
         assert other.likelihood.class_names == ("a", "b", "c")
         assert other.likelihood.scope == "mean"
+    if isinstance(likelihood, tacit.Bernoulli):
+        assert other.likelihood.names == ("red", "round", "sweet")
+
+
+def test_names_of_binary_targets_that_dont_fit_the_network_are_refused(tmp_path):
+    model = tacit.variational(
+        tacit.models.MLP(4, [8], 2), rank=2, likelihood=tacit.Bernoulli(["a", "b"])
+    )
+    path = tacit.save(model, tmp_path / "m.safetensors")
+    assert tacit.load(path).likelihood.names == ("a", "b")
+    with pytest.raises(ValueError, match="same number of targets, received names 1, the network's"):
+        tacit.load(rewritten(path, put("likelihood", "names", ["a"])))
+    with pytest.raises(ValueError, match=r"\['names'\]\[0\]: expected a string"):
+        tacit.load(rewritten(path, put("likelihood", "names", [1, 2])))
+
+
+def test_the_class_dimension_is_saved(tmp_path):
+    def convolution():
+        return nn.Conv2d(1, 3, 1)
+
+    x, likelihood = torch.randn(2, 1, 4, 5), tacit.Categorical(ignore_index=255)
+    model = tacit.variational(convolution(), rank=2, likelihood=likelihood).eval()
+    unknown = tacit.load(tacit.save(model, tmp_path / "m.safetensors"), convolution())
+    with pytest.raises(ValueError, match="two dimensions that may be the class dimension"):
+        tacit.predict(unknown, x)
+    likelihood.loss(model(x), torch.full((2, 4, 5), 2))
+    loaded = tacit.load(tacit.save(model, tmp_path / "m.safetensors"), convolution())
+    assert loaded.likelihood.class_dim is None
+    assert loaded.likelihood.ignore_index == 255
+    assert tacit.predict(loaded, x).probs.shape == (2, 4, 5, 3)
+    given = tacit.Categorical(class_dim=1)
+    model = tacit.variational(convolution(), rank=2, likelihood=given)
+    loaded = tacit.load(tacit.save(model, tmp_path / "m.safetensors"), convolution())
+    assert loaded.likelihood.class_dim == 1
 
 
 def test_temperatures_per_class_are_saved(tmp_path):
@@ -327,6 +361,10 @@ class TestFilesMadeByOthers:
             (put("likelihood", "scope", "all"), "expected one of logits, mean, received 'all'"),
             (put("likelihood", "averaging", "x"), "expected one of log_probs, probs, logits"),
             (put("likelihood", "label_smoothing", 2), r"\['label_smoothing'\]: expected a number"),
+            (put("likelihood", "class_dim", 0), "class_dim: expected 1, -1 or None, received 0"),
+            (put("likelihood", "class_dim", 2), r"\['class_dim'\]: expected an integer from -1"),
+            (put("likelihood", "ignore_index", 0.5), r"\['ignore_index'\]: expected an integer"),
+            (put_tensor("likelihood.found_class_dim", 2), "must be 1, -1, or 0 for unknown"),
             (put("likelihood", "class_names", ["a"]), "number of classes, received class_names 1,"),
             (put("likelihood", "class_names", []), "number of classes, received class_names 0,"),
             (put("likelihood", "class_names", [1, 2, 3]), r"\[0\]: expected a string"),

@@ -83,4 +83,4 @@ def test_several_labels_per_example_have_the_shape_of_the_positions():
     assert found["nll"] == pytest.approx(expected, rel=1e-5)
     square = torch.randn(4, 6, 6)
     with pytest.raises(ValueError, match=r"expected 24 labels of shape \(4, 6\), received the sha"):
-        tacit.Categorical().predictive(square[None]).scores(torch.zeros(6, 4).long())
+        tacit.Categorical(class_dim=-1).predictive(square[None]).scores(torch.zeros(6, 4).long())

@@ -103,6 +103,18 @@ class TestBernoulli:
         expected = F.binary_cross_entropy_with_logits(logits, y.double())
         assert_close(Bernoulli().loss(logits, y), expected)
 
+    def test_named_targets(self):
+        likelihood = Bernoulli(["spam", "urgent"])
+        prediction = likelihood.predictive(torch.tensor([[[3.0, -1.0], [-1.0, -2.0]]]))
+        assert prediction.label_names == [["spam"], []]
+        assert Bernoulli(["spam"]).predictive(torch.ones(3, 2, 1)).label_names == [["spam"]] * 2
+        with pytest.raises(ValueError, match="names: expected 3, one for each target; received 2"):
+            likelihood.predictive(randn(4, 5, 3))
+        with pytest.raises(ValueError, match="names: expected distinct names, received a more"):
+            Bernoulli(["a", "a"])
+        with pytest.raises(TypeError, match="names: expected a list of names, received 'spam'"):
+            Bernoulli("spam")
+
     def test_bad_targets_are_refused(self):
         with pytest.raises(ValueError, match="target 2 is out of range: expected 0 or 1"):
             Bernoulli().loss(randn(3), torch.tensor([0, 2, 1]))
@@ -219,26 +231,6 @@ class TestBadSettings:
             Bernoulli().set_temperature(torch.ones(2))
         with pytest.raises(ValueError, match="expected one temperature and offset, or one per cla"):
             Categorical().set_temperature(torch.ones(2, 2))
-
-
-class TestClassesLast:
-    def test_positions_are_supported(self):
-        assert Categorical().predictive(randn(2, 4, 5, 3)).probs.shape == (4, 5, 3)
-        named = Categorical(["a", "b", "c"]).predictive(randn(2, 4, 5, 6, 3))
-        assert named.probs.shape == (4, 5, 6, 3)
-
-    @pytest.mark.parametrize("names", [None, ["a", "b", "c"]])
-    def test_classes_in_another_dimension_are_refused(self, names):
-        with pytest.raises(ValueError, match=r"classes last: logits.movedim\(1, -1\)"):
-            Categorical(names).predictive(randn(2, 4, 3, 8, 8))
-        with pytest.raises(ValueError, match=r"classes last: logits.movedim\(1, -1\)"):
-            Categorical(names).predictive(randn(2, 4, 3, 8, 3))
-
-    def test_the_loss_says_so_too(self):
-        for logits in (randn(4, 3, 8, 6), randn(2, 4, 3, 8, 6)):
-            with pytest.raises(ValueError, match=r"classes last: logits.movedim\(1, -1\)"):
-                Categorical().loss(logits, torch.zeros(4, 8, 6).long())
-        assert Categorical().loss(randn(4, 8, 6, 3), torch.zeros(4, 8, 6).long()) > 0
 
 
 def test_nan_targets_of_a_bernoulli_are_refused():

@@ -279,6 +279,16 @@ def test_unsuitable_likelihoods_are_refused_before_training(method, monkeypatch)
         )  # fmt: skip
 
 
+def test_ignored_labels_are_refused_before_training(monkeypatch):
+    monkeypatch.setattr(Task, "trained", lambda *_: pytest.fail("it was trained"))
+    data = torch.randn(8, 4), torch.zeros(8, dtype=torch.long)
+    with pytest.raises(ValueError, match="Laplace: ignore_index is not supported; leave these"):
+        Laplace("marglik").fit(
+            lambda: nn.Linear(4, 2), data, epochs=1, lr=0.01, progress=False,
+            likelihood=tacit.Categorical(ignore_index=0),
+        )  # fmt: skip
+
+
 def test_unsuitable_networks_are_refused_before_training(monkeypatch):
     monkeypatch.setattr(Task, "trained", lambda *_: pytest.fail("it was trained"))
     data = torch.randn(8, 4), torch.zeros(8, dtype=torch.long)

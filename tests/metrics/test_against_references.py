@@ -6,7 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import accuracy_score, log_loss, roc_auc_score, top_k_accuracy_score
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    log_loss,
+    roc_auc_score,
+    top_k_accuracy_score,
+)
 from torch.nn import functional as F
 
 from tacit import metrics
@@ -30,6 +36,24 @@ def example(classes=7, size=400, seed=0, sharpness=2.0):
     labels = torch.randint(classes, (size,), generator=generator)
     labels[::2] = logits.argmax(-1)[::2]
     return F.log_softmax(logits, -1), labels
+
+
+@pytest.mark.parametrize("decimals", [0, 1, 6])
+def test_average_precision_against_scikit_learn(decimals):
+    generator = torch.Generator().manual_seed(0)
+    negative, positive = (
+        (torch.randn(size, generator=generator, dtype=torch.float64) + shift).round(
+            decimals=decimals
+        )
+        for size, shift in ((300, 0.0), (200, 0.7))
+    )
+    expected = average_precision_score(np.arange(500) >= 300, torch.cat([negative, positive]))
+    assert metrics.aupr(negative, positive) == pytest.approx(expected, rel=1e-12)
+
+
+def test_average_precision_of_ties_is_the_share_of_the_positive_class():
+    assert metrics.aupr(torch.zeros(30), torch.zeros(10)) == 0.25
+    assert metrics.aupr([0.1, 0.2], [0.3]) == 1
 
 
 @pytest.mark.parametrize("classes", [2, 7])

@@ -17,14 +17,18 @@ CALLS = {
     "among_first": (LOG_PROBS, LABELS, 1),
     "aurc": (SCORES, CORRECT),
     "auroc": (SCORES, SCORES + 0.1),
+    "aupr": (SCORES, SCORES + 0.1),
     "brier": (LOG_PROBS, LABELS),
     "calibration_error": (SCORES, CORRECT),
+    "class_iou": (torch.tensor([[2, 1], [0, 3]]),),
     "classwise_ece": (LOG_PROBS, LABELS),
     "classwise_gaps": (LOG_PROBS, LABELS),
+    "confusion_matrix": (LABELS, LABELS, 2),
     "coverage": (SCORES, SCORES + 1, SCORES),
     "ece": (LOG_PROBS, LABELS),
     "fpr95": (SCORES, SCORES + 0.1),
     "interval_score": (SCORES, SCORES + 1, SCORES),
+    "miou": (torch.tensor([[2, 1], [0, 3]]),),
     "nll": (LOG_PROBS, LABELS),
     "reliability": (SCORES, CORRECT),
     "rmse": (SCORES, SCORES + 1),
@@ -48,7 +52,7 @@ def test_arrays_and_lists_give_the_values_of_tensors(name, convert):
 @pytest.mark.parametrize("wrong", [None, "abc", {"a": 1}, [1, "a"], object()])
 def test_other_objects_are_refused(name, wrong):
     metric, given = getattr(metrics, name), CALLS[name]
-    for i in range(2):
+    for i in range(min(2, len(given))):
         arguments = [*given]
         arguments[i] = wrong
         with pytest.raises(TypeError, match="expected a tensor, an array or a list of numbers"):

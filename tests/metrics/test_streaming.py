@@ -3,6 +3,7 @@ import torch
 import torch.multiprocessing as mp
 from torch import distributed as dist
 from torch import nn
+from torch.utils.data import DataLoader
 
 import tacit
 from tacit import metrics
@@ -42,9 +43,13 @@ def work(rank, port, results):
     dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     prediction, labels = predictions()
     rows = torch.arange(60)[rank * 20 :] if rank else torch.arange(20)  # 20 and 40 examples
-    part, pieces = prediction[rows], metrics.Streaming()
-    pieces.update(part.errors(labels[rows]), part.sums(labels[rows]))
-    results[rank] = dict(pieces.gather().compute())
+    part, found = prediction[rows], []
+    for limit in (1000, 30, 10):  # the second keeps the scores of one process only
+        pieces = metrics.Streaming(limit)
+        pieces.update(part.errors(labels[rows]), part.sums(labels[rows]), {"entropy": part.entropy})
+        together = pieces.gather()
+        found.append((dict(together.compute()), together.uncertainties["entropy"].tolist()))
+    results[rank] = found
     dist.barrier()
     dist.destroy_process_group()
 
@@ -56,8 +61,14 @@ def test_two_processes_agree_with_one(unused_port):
         mp.spawn(work, (unused_port, results), nprocs=2)
         found = dict(results)
     prediction, labels = predictions()
+    expected = dict(prediction.scores(labels))
     for rank in (0, 1):
-        assert found[rank] == pytest.approx(dict(prediction.scores(labels)))
+        assert all(each[1] == pytest.approx(prediction.entropy.tolist()) for each in found[rank])
+        exact, *binned = (each[0] for each in found[rank])
+        assert exact == pytest.approx(expected)
+        for each in binned:
+            assert each == pytest.approx(expected, abs=2e-3)
+            assert each["ece"] == pytest.approx(expected["ece"])
 
 
 def test_one_process_has_nothing_to_gather():
@@ -88,9 +99,62 @@ def test_foreign_inputs():
     )
     assert found["ood_auroc"] > 0.95
     assert found["ood_fpr95"] < 0.2
+    assert found["ood_aupr"] > 0.95
     assert "ood_auroc_mutual_information" not in found  # a single function
-    with pytest.raises(ValueError, match="foreign: a regression has no predictive entropy"):
-        tacit.evaluate(net, (x, x), foreign=x, likelihood=tacit.Gaussian())
+
+
+def test_foreign_inputs_by_every_score():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 2, generator=generator)
+    model = tacit.variational(nn.Linear(2, 2), {"": tacit.FullRank()})
+    foreign = 1 + x.abs()
+    for likelihood, first in ((tacit.Categorical(), "entropy"), (tacit.Gaussian(), "std")):
+        labels = x[:, 0].gt(0).long()
+        targets = labels if first == "entropy" else x
+        seeded = generator.manual_seed(1)
+        found = tacit.evaluate(
+            model, (x, targets), foreign=foreign, likelihood=likelihood, batch_size=7,
+            generator=seeded,
+        )  # fmt: skip
+        both = tacit.predict(
+            model, torch.cat([x, foreign]), likelihood=likelihood, generator=seeded.manual_seed(1)
+        )
+        expected = {}
+        for name in both.uncertainties:
+            scores = both.uncertainty(name).reshape(120, -1).mean(1)
+            suffix = "" if name == first else f"_{name}"
+            if name != "aleatoric_std":  # the same for all inputs
+                for metric in (metrics.auroc, metrics.fpr95, metrics.aupr):
+                    expected[f"ood_{metric.__name__}{suffix}"] = metric(scores[:60], scores[60:])
+        assert {k: v for k, v in found.items() if "ood" in k} == pytest.approx(expected, abs=1e-3)
+
+
+def test_foreign_pixels_count_by_their_mean():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(20, 3, 2, generator=generator)  # three labels of two classes per example
+    data = x, x.argmax(-1)
+    others = torch.cat([0 * x[:, :1], x[:, 1:]], 1)
+    found = tacit.evaluate(nn.Identity(), data, foreign=others, likelihood=tacit.Categorical())
+    inside, outside = (ClassPredictive(t[None]).entropy.mean(1) for t in (x, others))
+    assert found["ood_auroc"] == pytest.approx(metrics.auroc(inside, outside))
+
+
+def test_scores_that_are_the_same_for_all_inputs_separate_nothing():
+    x = torch.randn(20, 1, generator=torch.Generator().manual_seed(0))
+    found = tacit.evaluate(nn.Linear(1, 1), (x, x), foreign=x + 9, likelihood=tacit.Gaussian())
+    kept = {name: value for name, value in found.items() if name.startswith("ood")}
+    assert kept == {"ood_auroc": 0.5, "ood_fpr95": 1.0, "ood_aupr": 0.5}
+    with pytest.raises(ValueError, match="auroc: some scores are NaN"):
+        tacit.evaluate(nn.Identity(), (x[:, [0, 0]], 0 * x.long()), likelihood=tacit.Categorical(),
+                       foreign=DataLoader([torch.tensor([float("nan")] * 2)]))  # fmt: skip
+
+
+def test_uncertainties_are_not_metrics():
+    pieces = metrics.Streaming()
+    pieces.update({"nll": [1.0]}, uncertainties={"entropy": [0.5]})
+    pieces.update({}, uncertainties={"entropy": [0.7, 0.1]})
+    assert pieces.compute() == {"nll": 1.0}
+    assert pieces.uncertainties["entropy"].tolist() == [0.5, 0.7, 0.1]
 
 
 def test_foreign_inputs_by_mutual_information():

@@ -202,3 +202,18 @@ def test_plotting_nothing_raises_an_error(tmp_path):
             plot_history(empty)
     with pytest.raises(ValueError, match="plot_history: expected at least one epoch"):
         History().plot(tmp_path / "history.png")
+
+
+def test_a_last_batch_of_one_example_is_refused_with_batch_norm():
+    net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    x, y = torch.randn(9, 4), torch.zeros(9, dtype=torch.long)
+    settings = {"epochs": 1, "lr": 0.01, "likelihood": tacit.Categorical()}
+    with pytest.raises(ValueError, match=r"batch_size: the last .* one of the 9 examples"):
+        tacit.fit(net, (x, y), batch_size=4, **settings)
+    tacit.fit(net, (x, y), batch_size=5, **settings)
+
+
+def test_labels_may_be_booleans():
+    x, y = torch.randn(8, 4), torch.tensor([True, False] * 4)
+    history = tacit.fit(nn.Linear(4, 2), (x, y), epochs=1, lr=0.01, likelihood=tacit.Categorical())
+    assert len(history) == 1

@@ -148,6 +148,12 @@ OTHERS = {
         {"likelihood": tacit.Categorical(class_weights=WEIGHTS)},
         r"likelihood: 'class_weights' .*, now \[1.0, 2.0\]",
     ),
+    "class dimension": (
+        {"likelihood": tacit.Categorical(class_dim=1)}, "likelihood: 'class_dim' None, now 1",
+    ),
+    "ignored": (
+        {"likelihood": tacit.Categorical(ignore_index=0)}, "likelihood: 'ignore_index' None, now 0",
+    ),
     "activation": ({"activation": nn.Tanh()}, "network: '1' type ReLU, now Tanh"),
     "slope": ({"activation": nn.ELU(0.5)}, "network: '1' type ReLU, now ELU"),
     "frozen": ({"net": frozen()}, "network: '0' parameters .*, now .* frozen"),

@@ -222,7 +222,8 @@ def _moved(tensor: Tensor, like: Tensor) -> Tensor:
 def _in_memory(name: str, source: Any, targets: bool) -> Batch:
     """Return all data as one batch of tensors."""
     pair = isinstance(source, tuple | list) and len(source) == 2
-    if not pair and (targets or not isinstance(source, Tensor | np.ndarray | Mapping)):
+    table = hasattr(source, "to_numpy")
+    if not pair and (targets or not (table or isinstance(source, Tensor | np.ndarray | Mapping))):
         alone = "" if targets else "a tensor or array, a dict of them, or "
         parts = f" of length {len(source)}" if isinstance(source, tuple | list) else ""
         raise TypeError(
@@ -268,8 +269,15 @@ def as_tensor(name: str, data: Any) -> Tensor:
         array = data if isinstance(data, np.ndarray) else np.array(data)
         return torch.as_tensor(array.copy() if min(array.strides, default=0) < 0 else array)
     except (TypeError, ValueError, RuntimeError):
-        kind = type(data).__name__
-        raise TypeError(f"{name}: expected tensors or arrays, received {kind}.") from None
+        kind, hint = type(data).__name__, ""
+        if not isinstance(data, Tensor | str) and np.asarray(data).dtype.kind in "OUS":
+            hint = (
+                " with text or mixed values. Pass labels as integers, as from np.unique(labels, "
+                "return_inverse=True), and columns as numbers, as from tacit.data.TableEncoder."
+            )
+        raise TypeError(
+            f"{name}: expected tensors or arrays, received {kind}{hint or '.'}"
+        ) from None
 
 
 def check_lengths(name: str, inputs: Sequence[Tensor], targets: Tensor | None) -> None:

@@ -64,6 +64,8 @@ def data_path(recipe: Recipe, root: str | Path | None = None) -> Path:
 def load(recipe: Recipe, root: str | Path | None = None) -> Tensors:
     """Return the memory-mapped tensors of a dataset, which is fetched first if necessary.
 
+    Content of another digest, cached by another version of tacit, is fetched again.
+
     Raises:
         DataMissingError: If the dataset can't be fetched.
         ValueError: If the file is damaged.
@@ -71,7 +73,11 @@ def load(recipe: Recipe, root: str | Path | None = None) -> Tensors:
     path = data_path(recipe, root)
     if not path.exists():
         fetch(recipe, root)
-    return files.read(path, KEY, "tacit.data")[1]
+    header, tensors = files.read(path, KEY, "tacit.data")
+    if recipe.sha256 in (None, header["sha256"]):
+        return tensors
+    path.unlink(missing_ok=True)
+    return files.read(fetch(recipe, root), KEY, "tacit.data")[1]
 
 
 def fetch(recipe: Recipe, root: str | Path | None = None) -> Path:

@@ -87,6 +87,12 @@ def numbers(content: bytes, separator: str | None = None, header: int = 0) -> Te
     return torch.tensor(rows, dtype=torch.float64)
 
 
+def keel(content: bytes) -> Tensor:
+    """Return the numeric table of a file in KEEL's format: a header of @ lines, then CSV."""
+    lines = [line for line in content.splitlines() if not line.lstrip().startswith(b"@")]
+    return numbers(b"\n".join(lines), separator=",")
+
+
 def json_numbers(content: bytes) -> Tensor:
     """Return the list of integers of a JSON file."""
     return torch.tensor(json.loads(content), dtype=torch.long)

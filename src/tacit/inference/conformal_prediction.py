@@ -22,6 +22,7 @@ from tacit.likelihood.predictive import (
     ClassPredictive,
     Predictive,
     RegressionPredictive,
+    counted,
 )
 from tacit.metrics.arguments import Values, between_0_and_1
 
@@ -67,7 +68,7 @@ class ConformalSets:
         members = scores <= self.thresholds + _slack(own.log_probs)
         if not self.allow_empty:
             members = members.scatter(-1, scores.argmin(-1, keepdim=True), True)
-        return PredictionSets(members, self.level, own.class_names)
+        return PredictionSets(members, self.level, own.class_names, own.ignore_index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,6 +157,9 @@ def conformal(
     exchangeable: new examples from another distribution have no guarantee. The calibration data
     must not have been used for training, nor for a temperature.
 
+    Several labels per example, such as those of pixels, have a threshold for each position. Labels
+    to be ignored don't count; sets contain all classes at positions with too few others.
+
     Args:
         prediction: Predictions for the calibration data, by any method.
         targets: Their targets.
@@ -213,10 +217,18 @@ def conformal(
         threshold(torch.empty(0), level)  # too few
     if isinstance(prediction, BinaryPredictive):
         targets = whole_labels(targets)
-    labels = own.flattened(targets)[1].reshape(own.log_probs.shape[:-1])
+    if own.log_probs.isnan().any():
+        raise ValueError("conformal: some predictions are NaN.")
+    labels = own.checked_labels(targets)
+    kept = counted(labels, own.ignore_index)
     scores = class_scores(own, kind, penalty, free)
-    true = scores.gather(-1, labels[..., None])[..., 0]
-    found = _by_class(own, true, labels, level) if by_class else threshold(true, level)[..., None]
+    true = scores.gather(-1, labels.masked_fill(~kept, 0)[..., None])[..., 0]
+    if by_class:
+        found = _by_class(own, true, labels.masked_fill(~kept, -1), level)
+    elif kept.all():
+        found = threshold(true, level)[..., None]
+    else:
+        found = _threshold_of_counted(true, kept, level)[..., None]
     shape = tuple(scores.shape[1:])
     return ConformalSets(level, kind, found, shape, penalty, int(free), allow_empty)
 
@@ -229,6 +241,25 @@ def _by_class(own: ClassPredictive, true: Tensor, labels: Tensor, level: float) 
     return torch.stack(
         [threshold(true[labels == k], level, f" of class {name}") for k, name in enumerate(names)]
     )
+
+
+def _threshold_of_counted(scores: Tensor, kept: Tensor, level: float) -> Tensor:
+    """Return the threshold of each position from the labels that count there.
+
+    It is infinite, so that sets contain all classes, at positions with too few labels.
+
+    Args:
+        scores: Scores of the calibration examples, (n, ...).
+        kept: Whether the label counts, of the same shape.
+        level: Probability of a new score not to exceed the threshold.
+    """
+    counts = kept.sum(0)
+    if not counts.numel() or counts.max() < _needed(level):
+        return threshold(scores[:0], level)  # too few everywhere
+    ordered = scores.masked_fill(~kept, math.inf).sort(0).values
+    ordered = torch.cat([ordered, torch.full_like(ordered[:1], math.inf)])
+    rank = ((counts + 1) * level - 1e-9).ceil().long()
+    return ordered.gather(0, torch.where(rank > counts, len(scores), rank - 1)[None])[0]
 
 
 def _calibrated_intervals(
@@ -282,13 +313,17 @@ def threshold(scores: Tensor, level: float, of: str = "") -> Tensor:
     count = len(scores)
     rank = math.ceil((count + 1) * level - 1e-9)  # 10 * 0.9 is 9, not a little more
     if rank > count:
-        needed = math.ceil(level / (1 - level) - 1e-9)
         raise ValueError(
-            f"conformal: a level of {level:g} needs at least {needed} calibration examples{of}, "
-            f"received {count}."
+            f"conformal: a level of {level:g} needs at least {_needed(level)} calibration "
+            f"examples{of}, received {count}."
         )
     found: Tensor = scores.kthvalue(rank, dim=0).values
     return found
+
+
+def _needed(level: float) -> int:
+    """Return the smallest number of calibration examples with a threshold."""
+    return math.ceil(level / (1 - level) - 1e-9)
 
 
 def class_scores(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, overload
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from tacit.calling import Variational
 from tacit.calling.arguments import check_generator
 from tacit.calling.caller import in_chunks
 from tacit.data.batches import Batch, Batches
-from tacit.likelihood import Categorical, DiscreteLikelihood, Likelihood
+from tacit.likelihood import DiscreteLikelihood, Likelihood
 from tacit.likelihood.predictive import (
     Averaging,
     BinaryPredictive,
@@ -24,6 +24,9 @@ from tacit.likelihood.predictive import (
     Predictive,
     check_averaging,
 )
+
+Functions: TypeAlias = Callable[[Batch], Tensor]
+"""Maps a batch to the outputs of M functions, (M, B, ...)."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,16 @@ class Predictor(nn.Module, ABC):
     ) -> Predictor:
         """Return a predictor with the settings of `describe`, its tensors not yet loaded."""
 
+    def mean_network(self) -> nn.Module:
+        """Return a network that represents all functions, whose layers have features.
+
+        Raises:
+            TypeError: If there is none, as in an ensemble.
+        """
+        raise TypeError(
+            f"model: {type(self).__name__} has no single network with features; pass one network."
+        )
+
     def tensors(self) -> dict[str, Tensor]:
         """Return all tensors of the predictor by name."""
         return self.state_dict()
@@ -85,6 +98,36 @@ class Predictor(nn.Module, ABC):
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Load the tensors that `tensors` returned."""
         self.load_state_dict(dict(tensors))
+
+
+@overload
+def predict(
+    model: nn.Module,
+    inputs: Any,
+    *,
+    samples: int = ...,
+    likelihood: Likelihood | None = ...,
+    averaging: Averaging | None = ...,
+    batch_size: int = ...,
+    chunk_size: int | None = ...,
+    stream: Literal[False] = ...,
+    generator: torch.Generator | None = ...,
+) -> Predictive: ...
+
+
+@overload
+def predict(
+    model: nn.Module,
+    inputs: Any,
+    *,
+    samples: int = ...,
+    likelihood: Likelihood | None = ...,
+    averaging: Averaging | None = ...,
+    batch_size: int = ...,
+    chunk_size: int | None = ...,
+    stream: Literal[True],
+    generator: torch.Generator | None = ...,
+) -> Iterator[Predictive]: ...
 
 
 def predict(
@@ -96,8 +139,9 @@ def predict(
     averaging: Averaging | None = None,
     batch_size: int = 1024,
     chunk_size: int | None = None,
+    stream: bool = False,
     generator: torch.Generator | None = None,
-) -> Predictive:
+) -> Predictive | Iterator[Predictive]:
     """Return the predictive distribution for inputs.
 
     A variational model draws `samples` functions once and applies the same ones to all inputs; a
@@ -110,13 +154,17 @@ def predict(
             `tacit.data.Images`, a Dataset or a DataLoader. A pair means inputs and targets, and the
             targets are ignored; pass a tuple of inputs as ((a, b), None).
         samples: Number of functions.
-        likelihood: Likelihood of the outputs; the model's own by default. A `Categorical` for
-            several labels per example, (B, D, C), needs `class_names`.
+        likelihood: Likelihood of the outputs; the model's own by default. For dense outputs, a
+            `Categorical` has to know the class dimension, from `class_dim`, from targets that it
+            has seen in training or evaluation, or from `class_names`.
         averaging: How functions are combined into probabilities, "log_probs", "probs" or "logits";
             the likelihood's choice by default.
         batch_size: Inputs per forward pass.
         chunk_size: Number of functions to run at a time, to bound memory: only their weights are
             held at a time.
+        stream: Whether to return an iterator over the predictions of each batch, all by the same
+            functions, in the memory of one batch. The functions are drawn with the first batch; the
+            model is in eval mode until the iterator ends or is closed.
         generator: Source of randomness for drawing the functions.
 
     Examples:
@@ -126,35 +174,57 @@ def predict(
         >>> prediction = tacit.predict(model, torch.randn(5, 4))
         >>> prediction.probs.shape, prediction.mutual_information.shape
         (torch.Size([5, 3]), torch.Size([5]))
+        >>> [len(p) for p in tacit.predict(model, torch.randn(5, 4), batch_size=2, stream=True)]
+        [2, 2, 1]
     """
     likelihood = likelihood_of(model, likelihood)
     checks.positive_integer("batch_size", batch_size)
+    _check_counts(samples, chunk_size)
     if averaging is not None and not isinstance(likelihood, DiscreteLikelihood):
         raise ValueError("averaging: expected a Categorical or Bernoulli likelihood.")
     if averaging is not None:
         check_averaging(averaging)
     batches = Batches("inputs", inputs, batch_size, targets=False)
-    with functions_of(
-        model, samples=samples, chunk_size=chunk_size, generator=generator
-    ) as functions:
+    drawn = functions_of(model, samples=samples, chunk_size=chunk_size, generator=generator)
+    if stream:
+        return _stream(drawn, likelihood, averaging, batches)
+    with drawn as functions:
         outputs = torch.cat([functions(batch) for batch in batches.epoch()], dim=1)
-        _check_rows(outputs, batches)
-        if isinstance(likelihood, Categorical):
-            likelihood.check_layout(outputs)
-        found = likelihood.predictive(outputs)
+        whole = None if batches.memory is None else batches.memory.inputs
+        return _predictive(outputs, likelihood, averaging, whole)
+
+
+@torch.no_grad()  # as a decorator: gradients are on again while the generator is suspended
+def _stream(
+    drawn: AbstractContextManager[Functions],
+    likelihood: Likelihood,
+    averaging: Averaging | None,
+    batches: Batches,
+) -> Iterator[Predictive]:
+    with drawn as functions:
+        for batch in batches.epoch():
+            given = None if batches.memory is None else batch.inputs
+            yield _predictive(functions(batch), likelihood, averaging, given)
+
+
+def _predictive(
+    outputs: Tensor, likelihood: Likelihood, averaging: Averaging | None, given: Any
+) -> Predictive:
+    """Return the predictive distribution from outputs (M, B, ...), for inputs given in memory."""
+    _check_rows(outputs, given)
+    found = likelihood.predictive(outputs)
     if averaging is None:
         return found
     assert isinstance(found, ClassPredictive | BinaryPredictive)
     return replace(found, averaging=averaging)
 
 
-def _check_rows(outputs: Tensor, batches: Batches) -> None:
+def _check_rows(outputs: Tensor, given: Any) -> None:
     """Raise ValueError unless a tensor of inputs has one output for each example.
 
     A single example without the batch dimension, or a list of two examples, which is taken for
     inputs and targets, would give predictions that look right.
     """
-    given = batches.memory.inputs if batches.memory is not None else None
     if isinstance(given, Tensor) and outputs.shape[1:2] != given.shape[:1]:
         raise ValueError(
             "inputs: expected the examples in the first dimension, with one output each; inputs of "
@@ -184,10 +254,6 @@ def likelihood_of(model: nn.Module, given: Likelihood | None) -> Likelihood:
     return own
 
 
-Functions: TypeAlias = Callable[[Batch], Tensor]
-"""Maps a batch to the outputs of M functions, (M, B, ...)."""
-
-
 @contextmanager
 def functions_of(
     model: nn.Module,
@@ -200,19 +266,30 @@ def functions_of(
 
     Inside the context the model is in eval mode and gradients are off; on exit both are restored.
     """
-    checks.positive_integer("samples", samples)
-    if chunk_size is not None:
-        checks.positive_integer("chunk_size", chunk_size)
-    modes = {module: module.training for module in model.modules()}
+    _check_counts(samples, chunk_size)
     like = next(model.parameters(), torch.zeros(()))
+    with eval_mode(model):
+        functions = _functions(model, samples, chunk_size, generator)
+        yield lambda batch: batch.call(functions, like)
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Put a model in eval mode and turn gradients off; on exit restore both."""
+    modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
         with torch.no_grad():
-            functions = _functions(model, samples, chunk_size, generator)
-            yield lambda batch: batch.call(functions, like)
+            yield
     finally:
         for module, training in modes.items():
             module.training = training  # per module: some may have been in eval mode
+
+
+def _check_counts(samples: int, chunk_size: int | None) -> None:
+    checks.positive_integer("samples", samples)
+    if chunk_size is not None:
+        checks.positive_integer("chunk_size", chunk_size)
 
 
 def _functions(

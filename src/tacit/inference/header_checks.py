@@ -67,11 +67,15 @@ LIKELIHOOD = schema.one_kind_of(
                 "class_names": schema.optional(schema.list_of(schema.text)),
                 "class_weights": schema.optional(schema.list_of(schema.number(0))),
                 "label_smoothing": schema.number(0, 1),
+                "class_dim": schema.optional(schema.integer(-1, 1)),
+                "ignore_index": schema.optional(schema.integer(-(2**53))),
                 "per_class": COUNT,
                 "offsets": COUNT,
             }
         ),
-        "Bernoulli": schema.record(DISCRETE),
+        "Bernoulli": schema.record(
+            {**DISCRETE, "names": schema.optional(schema.list_of(schema.text))}
+        ),
         "Gaussian": schema.record({**CONTINUOUS, "learn": schema.boolean, "scales": SHAPE}),
         "HeteroscedasticGaussian": schema.record(CONTINUOUS),
     }
@@ -205,6 +209,8 @@ def check_likelihood(
             _check_values(path, name, tensor)
     if "sizes" in given:
         _check_units(path, given, tensors, f"{prefix}likelihood.")
+    if given["kind"] == "Bernoulli" and given["names"] is not None:
+        _check_same(path, "targets", {"names": len(given["names"])}, network)
     if given["kind"] != "Categorical":
         return
     for name, entry in (("temperature", "per_class"), ("offset", "offsets")):
@@ -213,11 +219,16 @@ def check_likelihood(
     lists = {entry: given[entry] for entry in ("class_names", "class_weights")}
     sizes = {entry: len(values) for entry, values in lists.items() if values is not None}
     sizes |= {entry: given[entry] for entry in ("per_class", "offsets") if given[entry]}
+    _check_same(path, "classes", sizes, network)
+
+
+def _check_same(path: object, what: str, sizes: dict[str, Any], network: Mapping[str, Any]) -> None:
+    """Raise ValueError unless sizes agree with each other and the network's number of outputs."""
     arguments = network.get("arguments", {}) if network["kind"] in MODELS else {}
     sizes |= {f"the network's {name}": arguments[name] for name in OUTPUTS if name in arguments}
     if len(set(map(repr, sizes.values()))) > 1:
         listed = ", ".join(f"{name} {size!r:.20}" for name, size in sizes.items())
-        raise ValueError(f"{path}: expected the same number of classes, received {listed}.")
+        raise ValueError(f"{path}: expected the same number of {what}, received {listed}.")
 
 
 def _check_units(
@@ -238,6 +249,8 @@ OUTPUTS = ("classes", "outputs")
 
 
 def _check_values(path: object, name: str, tensor: Tensor) -> None:
+    if name.endswith("found_class_dim") and tensor.flatten().tolist() not in ([-1], [0], [1]):
+        raise ValueError(f"{path}: {name!r} must be 1, -1, or 0 for unknown.")
     positive = name.endswith(("temperature", "unit", "factor", "std"))
     negative = not positive and not name.endswith("class_weights")
     fits = tensor.isfinite().all() and (negative or (tensor >= 0).all())

@@ -25,6 +25,7 @@ from tacit.inference.header_checks import (
     SHAPES,
 )
 from tacit.likelihood import (
+    Bernoulli,
     Categorical,
     ContinuousLikelihood,
     DiscreteLikelihood,
@@ -209,6 +210,10 @@ def describe_likelihood(likelihood: Likelihood | None) -> dict[str, Any] | None:
         settings["class_names"] = likelihood.class_names
         settings["class_weights"] = None if weights is None else weights.tolist()
         settings["label_smoothing"] = likelihood.label_smoothing
+        settings["class_dim"] = likelihood.class_dim
+        settings["ignore_index"] = likelihood.ignore_index
+    if isinstance(likelihood, Bernoulli):
+        settings["names"] = likelihood.names
     if isinstance(likelihood, DiscreteLikelihood):
         settings["averaging"] = likelihood.averaging
         settings["scope"] = likelihood.scope

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tacit.likelihood.predictive import check_labels
+from tacit.likelihood.predictive import check_labels, counted
 from tacit.metrics.arguments import Values, as_tensor
 
 
@@ -31,11 +31,13 @@ class PredictionSets:
         members: Whether each class is in the set, (B, ..., C).
         level: Probability with which a set contains the true class.
         class_names: Names of the classes, if known.
+        ignore_index: Label of positions that don't count.
     """
 
     members: Tensor
     level: float
     class_names: tuple[str, ...] | None = None
+    ignore_index: int | None = None
 
     def __len__(self) -> int:
         return len(self.members)
@@ -59,9 +61,10 @@ class PredictionSets:
     def coverage(self, targets: Values) -> float:
         """Return the fraction of sets that contain their label."""
         labels = _shaped(whole_labels(targets), self.members.shape[:-1]).to(self.members.device)
-        check_labels(labels, self.members.shape[-1])
-        inside = self.members.gather(-1, labels[..., None])
-        return inside.double().mean().item()
+        check_labels(labels, self.members.shape[-1], self.ignore_index)
+        kept = counted(labels, self.ignore_index)
+        inside = self.members.gather(-1, labels.masked_fill(~kept, 0)[..., None])[..., 0]
+        return inside[kept].double().mean().item()
 
 
 @dataclass(frozen=True, eq=False, repr=False)

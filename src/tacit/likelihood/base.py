@@ -78,16 +78,8 @@ def aligned(
         plain, sampled = target.shape == lead, target.shape == lead[1:]
         if target.ndim and ((plain and samples is not True) or (sampled and samples is not False)):
             return out, target
-    one_hot = event == 1 and targets.ndim > 1 and targets.shape[-1] == outputs.shape[-1] > 1
-    # (B, C, H, W) instead of (B, H, W, C).
-    second = event == 1 and any(
-        targets.shape == (*shape[:1], *shape[2:])
-        for shape in (outputs.shape, outputs.shape[1:]) if len(shape) > 2
-    )  # fmt: skip
     raise ValueError(
         f"{name}: outputs of shape {tuple(outputs.shape)} and targets of shape "
         f"{tuple(targets.shape)} don't fit. Expected one target for each output"
         + (" (of each sample)." if samples else ".")
-        + (" For one-hot targets pass targets.argmax(-1)." if one_hot else "")
-        + (" Let the network return classes last: logits.movedim(1, -1)." if second else "")
     )

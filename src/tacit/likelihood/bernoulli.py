@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -9,7 +11,7 @@ from torch.nn import functional as F
 from tacit._support import checks
 from tacit.likelihood.base import aligned
 from tacit.likelihood.discrete import DiscreteLikelihood, Scope, check_scope, scaled_logits
-from tacit.likelihood.predictive import Averaging, BinaryPredictive, check_binary
+from tacit.likelihood.predictive import Averaging, BinaryPredictive, check_binary, check_names
 
 
 class Bernoulli(DiscreteLikelihood):
@@ -20,6 +22,7 @@ class Bernoulli(DiscreteLikelihood):
     the expectation over y = 1 with probability t, in the loss, in metrics and in calibration.
 
     Args:
+        names: Names of the targets, D for outputs (B, D); for predictions and their tables.
         averaging: How the predictions of several functions are combined: "probs" (the
             mixture), "log_probs" (the paper's choice) or "logits".
 
@@ -27,10 +30,15 @@ class Bernoulli(DiscreteLikelihood):
         >>> import torch
         >>> Bernoulli().loss(torch.zeros(4, 1), torch.tensor([0, 1, 1, 0]))
         tensor(0.6931)
+        >>> Bernoulli(["red", "round"]).predictive(torch.tensor([[[2.0, -1.0]]])).label_names
+        [['red']]
     """
 
-    def __init__(self, *, averaging: Averaging = "probs") -> None:
+    def __init__(
+        self, names: Sequence[str] | None = None, *, averaging: Averaging = "probs"
+    ) -> None:
         super().__init__(averaging)
+        self.names = None if names is None else check_names(names, "names")
 
     def loss(self, outputs: Tensor, targets: Tensor, *, samples: bool | None = None) -> Tensor:
         outputs, targets = aligned("Bernoulli", outputs, targets, event=0, samples=samples)
@@ -43,7 +51,7 @@ class Bernoulli(DiscreteLikelihood):
         if outputs.ndim == 3 and outputs.shape[-1] == 1:
             outputs = outputs[..., 0]
         scaled = scaled_logits(outputs, self.temperature, self.scope)
-        return BinaryPredictive(scaled, self.averaging)
+        return BinaryPredictive(scaled, self.averaging, self.names)
 
     def set_temperature(self, temperature: float | Tensor, scope: Scope = "logits") -> None:
         if isinstance(temperature, Tensor) and temperature.numel() == 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Real
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor
@@ -11,8 +11,22 @@ from torch.nn import functional as F
 
 from tacit._support import checks
 from tacit.likelihood.base import aligned
+from tacit.likelihood.class_layout import (
+    DIMS,
+    ambiguous,
+    check_class_dim,
+    classes_last,
+    layout,
+    misfit,
+)
 from tacit.likelihood.discrete import DiscreteLikelihood, Scope, check_scope, scaled_logits
-from tacit.likelihood.predictive import Averaging, ClassPredictive, check_labels, check_names
+from tacit.likelihood.predictive import (
+    Averaging,
+    ClassPredictive,
+    check_labels,
+    check_names,
+    counted,
+)
 from tacit.metrics.arguments import as_tensor
 
 NOUNS = {
@@ -21,13 +35,19 @@ NOUNS = {
     "temperature": "temperatures",
     "offset": "offsets",
 }
+IGNORED = -100  # torch's default, which is not a label
 
 
 class Categorical(DiscreteLikelihood):
-    """One of C classes; the outputs are logits, (..., C).
+    """One of C classes, or one at each position; the outputs are logits, (B, C) or dense.
 
-    The loss is the cross-entropy; targets are labels from 0 to C - 1, (B,) or (B, 1). A temperature
-    T, set by `tacit.calibrate`, divides the logits of predictions: T > 1 lowers confidence.
+    Dense outputs, of images or sequences, are (B, C, ...), as for torch's `cross_entropy`, or
+    (B, ..., C). The shape of the first targets determines which, and the likelihood remembers it;
+    later outputs in the other order are refused. Predictions are always (B, ..., C).
+
+    The loss is the cross-entropy; targets are labels from 0 to C - 1, in the shape of the outputs
+    without the class dimension; (B, 1) stands for (B,). A temperature T, set by `tacit.calibrate`,
+    divides the logits of predictions: T > 1 lowers confidence.
 
     Args:
         class_names: Names of the classes; numbers become strings.
@@ -35,6 +55,10 @@ class Categorical(DiscreteLikelihood):
         label_smoothing: Probability mass of each target that is spread uniformly over all classes.
         averaging: How the predictions of several functions are combined: "probs" (the
             mixture), "log_probs" (the paper's choice) or "logits".
+        class_dim: The class dimension of the network's outputs with the batch first, 1 or -1; None
+            for the one that fits the first targets.
+        ignore_index: Label of positions without a class, such as -100 or 255: they don't count in
+            the loss, in metrics, in calibration and in conformal prediction.
 
     Examples:
         >>> import torch
@@ -43,10 +67,16 @@ class Categorical(DiscreteLikelihood):
         tensor(0.6931)
         >>> likelihood.predictive(torch.tensor([[[0.0, 3.0]]])).label_names
         ['dog']
+        >>> pixels = Categorical(ignore_index=-100)
+        >>> pixels.loss(torch.zeros(3, 4, 8, 8), torch.zeros(3, 8, 8).long())  # 4 classes
+        tensor(1.3863)
+        >>> pixels.predictive(torch.zeros(1, 3, 4, 8, 8)).probs.shape
+        torch.Size([3, 8, 8, 4])
     """
 
     offset: Tensor
     class_weights: Tensor | None
+    found_class_dim: Tensor
 
     def __init__(
         self,
@@ -55,59 +85,69 @@ class Categorical(DiscreteLikelihood):
         class_weights: Sequence[float] | Tensor | None = None,
         label_smoothing: float = 0.0,
         averaging: Averaging = "probs",
+        class_dim: int | None = None,
+        ignore_index: int | None = None,
     ) -> None:
         super().__init__(averaging)
         self.class_names = None if class_names is None else check_names(class_names)
         self.label_smoothing = _smoothing(label_smoothing)
+        self.class_dim = check_class_dim(class_dim)
+        self.ignore_index = _ignored_label(ignore_index)
         weights = None if class_weights is None else _weights(class_weights)
         self.register_buffer("class_weights", weights)
         self.register_buffer("offset", torch.zeros(()))
+        # 0 until targets determine it. A buffer, so that checkpoints and files have it.
+        self.register_buffer("found_class_dim", torch.zeros((), dtype=torch.int64))
 
     def loss(self, outputs: Tensor, targets: Tensor, *, samples: bool | None = None) -> Tensor:
-        outputs, targets = aligned("Categorical", outputs, targets, event=1, samples=samples)
-        check_labels(targets, outputs.shape[-1])
+        outputs, targets = self._aligned("Categorical", outputs, targets, samples)
+        check_labels(targets, outputs.shape[-1], self.ignore_index)
+        kept = counted(targets, self.ignore_index)
+        if self.ignore_index is not None and not kept.any():
+            raise ValueError(
+                f"ignore_index: all targets of a batch are {self.ignore_index}, so their mean loss "
+                "is undefined. Use larger batches, or leave these examples out of the data."
+            )
         weights = self.class_weights
         if weights is not None:
-            _check_weights(weights, targets, outputs.shape[-1])
+            _check_weights(weights, targets[kept], outputs.shape[-1])
         return F.cross_entropy(
             outputs.flatten(0, -2),
             targets.long().expand(outputs.shape[:-1]).flatten(),
             weight=None if weights is None else weights.to(outputs.dtype),
+            ignore_index=IGNORED if self.ignore_index is None else self.ignore_index,
             label_smoothing=self.label_smoothing,
         )
+
+    def find_class_dim(self, outputs: Tensor, targets: Tensor) -> None:
+        """Determine the class dimension from the shape of targets, unless it is known.
+
+        Args:
+            outputs: Logits of M functions, (M, B, ...).
+            targets: Labels, (B, ...).
+
+        Raises:
+            ValueError: If outputs and targets don't fit, or fit with both dimensions.
+        """
+        self._aligned("Categorical", outputs, targets, True)
 
     def predictive(self, outputs: Tensor) -> ClassPredictive:
         """Return the predictive distribution from the outputs of M functions.
 
         Args:
-            outputs: Logits, (M, B, C), or (M, B, D, C) for D labels per example. Logits of images,
-                (M, B, H, W, C), need `class_names`, which fix C: otherwise they could be
-                (M, B, C, H, W).
+            outputs: Logits, (M, B, C), or dense: (M, B, C, ...) or (M, B, ..., C). The class
+                dimension of dense outputs is `class_dim`, or that of targets seen before, or the
+                one that `class_names` or another setting with one entry per class fits.
+
+        Returns:
+            Probabilities, (B, C) or (B, ..., C).
 
         Raises:
-            ValueError: If the last dimension is not, or may not be, the class dimension.
+            ValueError: If the class dimension is unknown, or doesn't have an entry for each class.
         """
-        self._check_classes_last(outputs)
-        scaled = scaled_logits(outputs, self.temperature, self.scope, self.offset)
-        return ClassPredictive(scaled, self.averaging, self.class_names)
-
-    def check_layout(self, outputs: Tensor) -> None:
-        """Raise ValueError if the class dimension of the outputs is ambiguous.
-
-        The shape of targets determines it. Without targets, several labels per example need
-        `class_names` or another setting with one entry per class, to distinguish (M, B, D, C) from
-        torch's order (M, B, C, D).
-
-        Args:
-            outputs: Logits of M functions, (M, B, C) or (M, B, D, C).
-        """
-        if outputs.ndim == 4 and not self._classes():
-            raise ValueError(
-                "Categorical: expected logits with classes last, received outputs of shape "
-                f"{tuple(outputs.shape)}, samples and batch first, where either of the other "
-                "dimensions may be the class dimension. Name the classes to resolve this: for the "
-                f"last, Categorical(class_names=range({outputs.shape[-1]}))."
-            )
+        moved = self._classes_last(outputs)
+        scaled = scaled_logits(moved, self.temperature, self.scope, self.offset)
+        return ClassPredictive(scaled, self.averaging, self.class_names, self.ignore_index)
 
     def set_temperature(
         self, temperature: float | Tensor, scope: Scope = "logits", offset: float | Tensor = 0.0
@@ -133,27 +173,66 @@ class Categorical(DiscreteLikelihood):
         self.temperature, self.scope, self.offset = temperatures, check_scope(scope), offsets
 
     def as_classes(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        outputs, targets = aligned("calibrate", outputs, targets, event=1, samples=True)
-        return outputs.flatten(1, -2), targets.flatten()
+        outputs, targets = self._aligned("calibrate", outputs, targets, True)
+        logits, labels = outputs.flatten(1, -2), targets.flatten()
+        if self.ignore_index is None:
+            return logits, labels
+        kept = counted(labels, self.ignore_index)
+        if not kept.any():
+            raise ValueError(f"calibrate: all labels are {self.ignore_index}, which is ignored.")
+        return logits[:, kept], labels[kept]
 
-    def _check_classes_last(self, outputs: Tensor) -> None:
-        shape, last = tuple(outputs.shape), outputs.shape[-1] if outputs.ndim else 0
-        move = "Let the network return classes last: logits.movedim(1, -1)."
-        known = self._classes()
-        for name, classes in known.items():
+    def _aligned(
+        self, name: str, outputs: Tensor, targets: Tensor, samples: bool | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return logits with classes last and labels; remember the class dimension."""
+        found = layout(outputs.shape, targets.shape, samples)
+        if found is None:
+            raise misfit(name, outputs, targets, (), "")
+        dim = -1
+        if found.positions:
+            known = self._known_dim()
+            dim = known or found.dims[0]
+            if not known and len(found.dims) > 1:
+                raise ambiguous(outputs, f", for targets of shape {tuple(targets.shape)}")
+            if dim not in found.dims:
+                raise misfit(name, outputs, targets, found.dims, self._source(dim))
+            if not known:
+                self.found_class_dim.fill_(dim)
+        moved = classes_last(outputs, dim, sampled=found.sampled)
+        return aligned(name, moved, targets, event=1, samples=found.sampled)
+
+    def _classes_last(self, outputs: Tensor) -> Tensor:
+        """Return the outputs of M functions with classes last."""
+        shape, sizes = tuple(outputs.shape), self._classes()
+        dense = len(shape) > 3
+        dim = self._known_dim() if dense else -1
+        if not dim and sizes:
+            fitting = [d for d in DIMS if all(n == shape[1:][d] for n in sizes.values())]
+            if len(fitting) > 1:
+                raise ambiguous(outputs, f": both have {shape[-1]} entries")
+            dim = fitting[0] if fitting else -1
+        if not dim:
+            raise ambiguous(outputs, ", samples and batch first, and no targets to tell them by")
+        moved = classes_last(outputs, dim, sampled=True) if dense else outputs
+        last = moved.shape[-1] if shape else 0
+        for name, classes in sizes.items():
             if classes != last:
-                first = f" {move}" if len(shape) > 3 and shape[2] == classes else ""
+                where = f", and class dimension {dim} with the batch first" if dense else ""
                 raise ValueError(
                     f"{name}: expected {last} {NOUNS[name]}, received {classes}; the outputs have "
-                    f"the shape {shape}.{first}"
+                    f"the shape {shape}{where}."
                 )
-        if len(shape) > 4 and (not known or shape[2] == last):
-            raise ValueError(
-                "Categorical: expected logits of shape (samples, batch, classes) or (samples, "
-                f"batch, positions, classes), received {shape}, where the classes may be in "
-                f"a dimension other than the last. {move} Then name the classes, "
-                "Categorical(class_names), or flatten the positions: logits.flatten(1, -2)."
-            )
+        return moved
+
+    def _known_dim(self) -> int | None:
+        """Return the class dimension of dense outputs if it is given or was found."""
+        return self.class_dim or int(self.found_class_dim) or None
+
+    def _source(self, dim: int) -> str:
+        if self.class_dim:
+            return f"class_dim is {dim}"
+        return f"it was dimension {dim} in the data seen before"
 
     def _classes(self) -> dict[str, int]:
         """Return the number of classes by the setting that determines it."""
@@ -163,9 +242,16 @@ class Categorical(DiscreteLikelihood):
         return sizes | {name: len(value) for name, value in vectors.items() if value.ndim}
 
     def extra_repr(self) -> str:
-        if self.temperature.ndim:
-            return "temperature=per class"
-        return f"temperature={self.temperature.item():.4g}"
+        each = "per class" if self.temperature.ndim else f"{self.temperature.item():.4g}"
+        found = {"class_dim": self._known_dim(), "ignore_index": self.ignore_index}
+        shown = {"temperature": each} | {n: v for n, v in found.items() if v is not None}
+        return ", ".join(f"{name}={value}" for name, value in shown.items())
+
+
+def _ignored_label(given: object) -> int | None:
+    if given is not None and (isinstance(given, bool) or not isinstance(given, Integral)):
+        raise TypeError(f"ignore_index: expected an integer or None, received {given!r}.")
+    return None if given is None else int(given)
 
 
 def _smoothing(given: object) -> float:

@@ -228,6 +228,9 @@ class LastLayer(Predictor):
 
         return call
 
+    def mean_network(self) -> nn.Module:
+        return self.net
+
     def describe(self) -> dict[str, Any]:
         return {"network": describe_network(self.net), "last": self.last, "probit": self.probit}
 
@@ -254,6 +257,8 @@ def checked_output_layer(task: Task, batch: Batch) -> str:
             "Laplace: expected a Categorical, Bernoulli or Gaussian likelihood, received "
             f"{task.likelihood!r}."
         )
+    if isinstance(task.likelihood, Categorical) and task.likelihood.ignore_index is not None:
+        raise ValueError("Laplace: ignore_index is not supported; leave these examples out.")
     net = task.net().eval()
     predictor = LastLayer(net, task.likelihood, output_layer(net, batch))
     batch.call(predictor.features, predictor.last_layer.weight)

@@ -31,6 +31,9 @@ class Plain(Predictor):
     ) -> Callable[..., Tensor]:
         return single_function(self.net)
 
+    def mean_network(self) -> nn.Module:
+        return self.net
+
     def describe(self) -> dict[str, Any]:
         return {"network": describe_network(self.net)}
 
@@ -87,6 +90,9 @@ class Sampled(Predictor):
         self, *, samples: int, chunk_size: int | None, generator: torch.Generator | None
     ) -> Callable[..., Tensor]:
         return drawn_functions(self.model, samples, chunk_size, generator)
+
+    def mean_network(self) -> nn.Module:
+        return self.model.module
 
     def describe(self) -> dict[str, Any]:
         return {"network": describe_network(self.model.module), "model": describe_model(self.model)}

@@ -127,6 +127,9 @@ class Dropped(Predictor):
 
         return call
 
+    def mean_network(self) -> nn.Module:
+        return self.net
+
     def describe(self) -> dict[str, Any]:
         return {"network": describe_network(self.net), "rate": self.rate}
 

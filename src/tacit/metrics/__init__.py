@@ -1,4 +1,4 @@
-"""Metrics of classification, calibration, detection, rejection and regression."""
+"""Metrics of classification, segmentation, calibration, detection, rejection and regression."""
 
 from tacit.metrics.calibration import Bins, calibration_error, reliability
 from tacit.metrics.classification import (
@@ -10,9 +10,10 @@ from tacit.metrics.classification import (
     ece,
     nll,
 )
-from tacit.metrics.detection import auroc, fpr95
+from tacit.metrics.detection import aupr, auroc, fpr95
 from tacit.metrics.regression import coverage, interval_score, rmse
 from tacit.metrics.rejection import aurc, selective_accuracy
+from tacit.metrics.segmentation import class_iou, confusion_matrix, miou
 from tacit.metrics.streaming import Metrics, Streaming
 
 __all__ = [
@@ -21,16 +22,20 @@ __all__ = [
     "Streaming",
     "accuracy",
     "among_first",
+    "aupr",
     "aurc",
     "auroc",
     "brier",
     "calibration_error",
+    "class_iou",
     "classwise_ece",
     "classwise_gaps",
+    "confusion_matrix",
     "coverage",
     "ece",
     "fpr95",
     "interval_score",
+    "miou",
     "nll",
     "reliability",
     "rmse",

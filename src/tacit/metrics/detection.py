@@ -51,6 +51,31 @@ def fpr95(negative: Values, positive: Values) -> float:
     return (negative >= ordered[needed - 1]).double().mean().item()
 
 
+def aupr(negative: Values, positive: Values) -> float:
+    """Return the area under the precision-recall curve, as the average precision.
+
+    It is the sum over thresholds of the increase in recall times the precision, without
+    interpolation; examples with equal scores share a threshold. Unlike `auroc` it depends on the
+    proportion of positive examples: that proportion is chance, 1 is perfect.
+
+    Args:
+        negative: Scores of shape (A,), for instance entropies of in-distribution inputs.
+        positive: Scores of shape (B,), for instance entropies of out-of-distribution inputs.
+
+    Examples:
+        >>> import torch
+        >>> aupr(torch.tensor([0.1, 0.6]), torch.tensor([0.5, 0.9]))
+        0.8333333333333333
+    """
+    negative, positive = _scores("aupr", negative, positive)
+    thresholds, counts = positive.unique(return_counts=True)
+    true = counts.flip(0).cumsum(0).flip(0)  # positive examples that reach each threshold
+    false = len(negative) - torch.searchsorted(negative.sort().values, thresholds, right=False)
+    precision = true.double() / (true + false)
+    total: Tensor = (counts * precision).sum()
+    return total.item() / len(positive)
+
+
 def _scores(name: str, *given: Values) -> tuple[Tensor, Tensor]:
     """Return two non-empty vectors of scores in double precision, on the CPU."""
     negative, positive = (as_tensor(name, scores).detach().cpu().double() for scores in given)

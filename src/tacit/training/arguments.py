@@ -175,6 +175,16 @@ def draws_per_step(
     return None if batch_first(model.module) and not has_batch_norm(model.module) else 1
 
 
+def check_batch_norm(model: nn.Module, data: Batches) -> None:
+    """Raise ValueError if the last batch has a single example, which batch norm can't normalise."""
+    single = data.loader is None and data.size % data.batch_size == 1 and data.size > 1
+    if single and data.parts == 1 and model.training and has_batch_norm(model):
+        raise ValueError(
+            f"batch_size: the last of the batches of {data.batch_size} would have one of the "
+            f"{data.size} examples, which batch norm can't normalise; choose another size."
+        )
+
+
 def check_resumable(data: Batches, checkpoint: str | Path | None) -> None:
     """Raise an error for a DataLoader whose random state can't be saved in a checkpoint."""
     loader = data.loader

@@ -8,9 +8,9 @@ from torch import nn
 from tacit.calling import Variational
 from tacit.data.batches import Batches
 from tacit.inference.functions import functions_of
-from tacit.inference.scores import targets_of
-from tacit.likelihood import Bernoulli, Categorical, Likelihood
-from tacit.likelihood.predictive import check_binary, check_labels
+from tacit.inference.scores import predictive_for, targets_of
+from tacit.likelihood import Bernoulli, Likelihood
+from tacit.likelihood.predictive import ClassPredictive, check_binary, check_labels
 from tacit.training.checkpoints import preserved_random_state
 
 
@@ -36,10 +36,11 @@ def check_validation(
         with preserved_random_state(device), functions_of(net, samples=1) as functions:
             batch = next(iter(data.epoch()))
             outputs, targets = functions(batch), targets_of(batch, data.name)
-            likelihood.predictive(outputs).errors(targets.to(device))
+            found = predictive_for(likelihood, outputs, targets.to(device))
+            found.errors(targets.to(device))
         whole = None if data.memory is None else data.memory.targets
-        if whole is not None and isinstance(likelihood, Categorical):
-            check_labels(whole, outputs.shape[-1])
+        if whole is not None and isinstance(found, ClassPredictive):
+            check_labels(whole, found.logits.shape[-1], found.ignore_index)
         elif whole is not None and isinstance(likelihood, Bernoulli):
             check_binary(whole)
     except (ValueError, TypeError) as error:

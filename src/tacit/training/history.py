@@ -37,6 +37,18 @@ class History:
     def __len__(self) -> int:
         return len(self.epochs)
 
+    def __repr__(self) -> str:
+        if not self.epochs:
+            return "History(no epochs)"
+        text = f"{len(self)} epochs" + (f", {self.stopped}" if self.stopped != "epochs" else "")
+        shown = ("epoch", "loss", "lr", "nll", "accuracy", "rmse")
+        row = self.epochs[-1]
+        if "nll" in row:
+            best = min(self.epochs, key=lambda each: each.get("nll", math.inf))
+            text += f"; best nll {best['nll']:.4g} in epoch {best['epoch']}"
+        last = ", ".join(f"{name} {row[name]:.4g}" for name in shown if name in row)
+        return f"History({text}; last row: {last})"
+
     def __iter__(self) -> Iterator[dict[str, float]]:
         return iter(self.epochs)
 

@@ -26,7 +26,11 @@ DEPTH = 4  # maximum nesting of described settings
 FEW = 16  # maximum size of a tensor that is shown rather than hashed
 
 # Attributes of a likelihood that change predictions, not training; `calibrate` sets some of them.
-PREDICTION = ("temperature", "offset", "scope", "averaging", "class_names", "factor")
+# Training data determine `found_class_dim`.
+PREDICTION = (
+    *("temperature", "offset", "scope", "averaging", "class_names", "names", "factor"),
+    "found_class_dim",
+)
 
 FUNCTIONS = (
     types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, functools.partial,

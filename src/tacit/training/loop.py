@@ -31,6 +31,7 @@ from tacit.training.arguments import (
     add_likelihood,
     adopt,
     check_arguments,
+    check_batch_norm,
     check_model,
     check_resumable,
     draws_per_step,
@@ -237,6 +238,7 @@ def fit(
             else Batches("validation", validation, max(size, EVALUATION_BATCH))
         )
         check_resumable(data, checkpoint)
+        check_batch_norm(model, data)
         likelihood = adopt(model, found)
         whole = Batches("train", train, max(size, EVALUATION_BATCH), shuffle=True)
         set_units(model, likelihood, whole, standardise)

@@ -77,6 +77,8 @@ class TestClasses:
         assert len(frame) == 4
         assert {"probs_cat", "probs_fish", "label", "mutual_information"} <= set(frame.columns)
         assert p.label_names == [("cat", "dog", "fish")[i] for i in p.label.tolist()]
+        several = ClassPredictive(randn(2, 4, 5, 3), class_names=p.class_names).to_frame()
+        assert {"probs_0_cat", "probs_4_fish", "label_4"} <= set(several.columns)
         monkeypatch.setitem(sys.modules, "pandas", None)
         with pytest.raises(ModuleNotFoundError, match="pip install pandas"):
             p.to_frame()
@@ -109,6 +111,25 @@ class TestBinary:
         assert p.probs.shape == p.entropy.shape == (4, 2)
         assert "probs_1" in p.to_frame()
         assert p.scores(torch.ones(4, 2))["nll"] > 0
+        assert p.label_names == [[str(i) for i in range(2) if row[i]] for row in p.label]
+        with pytest.raises(ValueError, match=r"label_names: expected targets .* \(4, 2, 2\)"):
+            _ = BinaryPredictive(randn(7, 4, 2, 2)).label_names
+
+    def test_named_targets_are_columns(self):
+        p = BinaryPredictive(randn(7, 4, 2), names=("red", "round"))
+        expected = {f"{column}_{name}" for column in p.columns for name in ("red", "round")}
+        frame = p.to_frame()
+        assert set(frame.columns) == expected
+        assert_close(torch.tensor(frame["probs_round"]), p.probs[:, 1])
+        assert p[1:].names == p.to(torch.float32).names == ("red", "round")
+
+    def test_energy_depends_on_the_size_of_the_logit_only(self):
+        logits = randn(7, 4)
+        p = BinaryPredictive(logits)
+        assert_close(p.energy, -(2 * torch.cosh(logits / 2)).log().mean(0))
+        assert_close(p.energy, BinaryPredictive(-logits).energy)
+        halves = ClassPredictive(torch.stack([-logits / 2, logits / 2], -1))
+        assert_close(p.energy, halves.energy)
 
 
 class TestRegression:
@@ -228,6 +249,57 @@ def every_kind():
         ClassPredictive(randn(3, 4, 2), "probs", ("a", "b")), BinaryPredictive(randn(3, 4)),
         RegressionPredictive(randn(3, 4), randn(3, 4).abs()),
     )  # fmt: skip
+
+
+class TestUncertainty:
+    @pytest.mark.parametrize("averaging", ["probs", "log_probs", "logits"])
+    @pytest.mark.parametrize("shape", [(7, 4, 3), (7, 4, 5, 3), (1, 4, 2)])
+    def test_scores_of_classes_match_their_definitions(self, averaging, shape):
+        p = ClassPredictive(randn(*shape), averaging)
+        probs = p.probs.sort(-1, descending=True).values
+        expected = {
+            "entropy": -(p.probs * p.probs.log()).sum(-1),
+            "mutual_information": p.mutual_information,
+            "expected_entropy": p.expected_entropy,
+            "max_prob": 1 - probs[..., 0],
+            "margin": 1 - (probs[..., 0] - probs[..., 1]),
+            "energy": -p.logits.exp().sum(-1).log().mean(0),
+        }
+        assert list(expected) == list(p.uncertainties)
+        for name, values in expected.items():
+            assert p.uncertainty(name).shape == p.label.shape
+            assert_close(p.uncertainty(name), values)
+
+    def test_scores_of_binary_targets_are_those_of_two_classes(self):
+        p = BinaryPredictive(randn(7, 4, 2))
+        assert list(p.uncertainties) == list(ClassPredictive.uncertainties)
+        for name in set(p.uncertainties) - {"energy"}:
+            assert_close(p.uncertainty(name), p.two_classes.uncertainty(name))
+        assert_close(p.uncertainty("max_prob"), torch.minimum(p.probs, 1 - p.probs))
+
+    def test_scores_of_a_regression(self):
+        p = RegressionPredictive(randn(3, 4), randn(3, 4).abs())
+        assert list(p.uncertainties) == ["std", "epistemic_std", "aleatoric_std"]
+        for name in p.uncertainties:
+            assert_close(p.uncertainty(name), getattr(p, name))
+
+    def test_confident_predictions_keep_their_order(self):
+        p = ClassPredictive(torch.tensor([[[30.0, 0.0], [40.0, 0.0], [50.0, 0.0]]]))
+        assert (p.confidence == 1).all()
+        for name in ("max_prob", "margin", "energy", "entropy"):
+            first, second, third = p.uncertainty(name).tolist()
+            assert first > second > third
+
+    def test_a_single_class_is_certain(self):
+        p = ClassPredictive(randn(3, 4, 1))
+        assert p.uncertainty("max_prob").tolist() == [0.0] * 4
+        assert p.uncertainty("margin").unique().tolist() == [1.0]
+
+    @pytest.mark.parametrize("p", every_kind(), ids=lambda p: type(p).__name__)
+    def test_other_names_are_refused(self, p):
+        first = next(iter(p.uncertainties))
+        with pytest.raises(ValueError, match=f"uncertainty: expected one of {first}, .*'variance'"):
+            p.uncertainty("variance")
 
 
 @pytest.mark.parametrize("p", every_kind(), ids=lambda p: type(p).__name__)

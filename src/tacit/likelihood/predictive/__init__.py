@@ -7,9 +7,8 @@ from tacit.likelihood.predictive.classification import (
     ClassPredictive,
     average_log_probs,
     check_averaging,
-    check_labels,
-    check_names,
 )
+from tacit.likelihood.predictive.labels import check_labels, check_names, counted
 from tacit.likelihood.predictive.regression import RegressionPredictive
 
 __all__ = [
@@ -23,4 +22,5 @@ __all__ = [
     "check_binary",
     "check_labels",
     "check_names",
+    "counted",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from itertools import product
 from typing import Any, ClassVar, TypeVar
@@ -26,6 +27,9 @@ class Predictive(ABC):
 
     columns: ClassVar[tuple[str, ...]]
     """Attributes that `to_numpy` and `to_frame` export, each a tensor with B rows."""
+
+    uncertainties: ClassVar[Mapping[str, Callable[[Any], Tensor]]]
+    """Scores of `uncertainty` by name; the first is the one that detection reports as its own."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -51,7 +55,22 @@ class Predictive(ABC):
         """Return the metrics of the predictions: `nll` and the task's other metrics."""
         collected = metrics.Streaming()
         collected.update(self.errors(targets), self.sums(targets))
-        return collected.compute()
+        return collected.compute(self._class_names())
+
+    def uncertainty(self, by: str) -> Tensor:
+        """Return a score of uncertainty, (B, ...): larger means less certain.
+
+        Args:
+            by: Name of the score, a key of `uncertainties`.
+
+        Raises:
+            ValueError: If these predictions have no such score.
+        """
+        if by not in self.uncertainties:
+            raise ValueError(
+                f"uncertainty: expected one of {', '.join(self.uncertainties)}; received {by!r}."
+            )
+        return self.uncertainties[by](self)
 
     def to(self: Self, *args: Any, **kwargs: Any) -> Self:
         """Return a copy with its tensors on another device or in another dtype.
@@ -83,6 +102,10 @@ class Predictive(ABC):
         for name, array in self.to_numpy().items():
             columns.update(_split(name, array, self._labels(name)))
         return data_frame(columns)
+
+    def _class_names(self) -> tuple[str, ...] | None:
+        """Return the names of the classes, or None to number them."""
+        return None
 
     def _labels(self, column: str) -> list[str] | None:
         """Return names for the entries of a column's last dimension, or None to number them."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from operator import attrgetter
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from tacit.likelihood.predictive.abstention import Abstention
 from tacit.likelihood.predictive.base import Predictive, rows
@@ -15,7 +18,10 @@ from tacit.likelihood.predictive.classification import (
     Averaging,
     ClassPredictive,
     check_averaging,
+    margin,
+    others,
 )
+from tacit.likelihood.predictive.labels import check_names
 from tacit.metrics.arguments import Values, as_tensor
 from tacit.metrics.classification import frequency_gaps
 
@@ -36,17 +42,35 @@ def check_binary(targets: Tensor) -> None:
 class BinaryPredictive(Predictive):
     """Predicted probabilities of one or several binary targets for B examples.
 
+    `uncertainty(by)` has the scores of `ClassPredictive`, for each target.
+
     Args:
         logits: Logits of M functions, (M, B) or (M, B, D).
         averaging: How the functions are combined.
+        names: Names of the D targets, if known.
+
+    Examples:
+        >>> import torch
+        >>> p = BinaryPredictive(torch.tensor([[[2.0, -1.0], [3.0, 1.0]]]), names=("red", "round"))
+        >>> p.label_names
+        [['red'], ['red', 'round']]
     """
 
     logits: Tensor
     averaging: Averaging = "probs"
+    names: tuple[str, ...] | None = None
 
     columns: ClassVar[tuple[str, ...]] = (
         "probs", "label", "confidence", "entropy", "expected_entropy", "mutual_information",
     )  # fmt: skip
+    uncertainties: ClassVar[Mapping[str, Callable[[Any], Tensor]]] = {
+        "entropy": attrgetter("entropy"),
+        "mutual_information": attrgetter("mutual_information"),
+        "expected_entropy": attrgetter("expected_entropy"),
+        "max_prob": lambda prediction: others(prediction.two_classes),
+        "margin": lambda prediction: margin(prediction.two_classes),
+        "energy": attrgetter("energy"),
+    }
 
     def __post_init__(self) -> None:
         if self.logits.ndim < 2:
@@ -55,6 +79,11 @@ class BinaryPredictive(Predictive):
                 f"{tuple(self.logits.shape)}."
             )
         check_averaging(self.averaging)
+        targets = self.logits.shape[-1] if self.logits.ndim > 2 else 1
+        if self.names is not None and len(check_names(self.names, "names")) != targets:
+            raise ValueError(
+                f"names: expected {targets}, one for each target; received {len(self.names)}."
+            )
 
     def __len__(self) -> int:
         return self.logits.shape[1]
@@ -96,18 +125,27 @@ class BinaryPredictive(Predictive):
         t = as_tensor("targets", targets)
         check_binary(t)
         if _hard(t):
-            return self.two_classes.sums(t.long())
+            found = self.two_classes.sums(t.long())
+            # Several targets are not positions, unless they form an image.
+            return {n: v for n, v in found.items() if n != "confusion" or self.logits.ndim > 3}
         log_probs, _ = self.two_classes.flattened(torch.zeros_like(t, dtype=torch.long))
         t = t.flatten().cpu().double()
         return {"classwise_gaps": frequency_gaps(log_probs.exp(), torch.stack([1 - t, t], -1))}
 
-    def select(self, targets: Values, risk: float, confidence: float = 0.95) -> Abstention:
+    def select(
+        self,
+        targets: Values,
+        risk: float,
+        confidence: float = 0.95,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> Abstention:
         """Return a rule that abstains from uncertain predictions; see `ClassPredictive.select`."""
         labels = as_tensor("targets", targets)
         check_binary(labels)
         if not _hard(labels):
             raise ValueError("select: expected targets that are 0 or 1, received soft targets.")
-        return self.two_classes.select(labels.long(), risk, confidence)
+        return self.two_classes.select(labels.long(), risk, confidence, generator=generator)
 
     @cached_property
     def log_probs(self) -> Tensor:
@@ -123,6 +161,17 @@ class BinaryPredictive(Predictive):
     def label(self) -> Tensor:
         """Whether the positive class is more probable, (B, ...)."""
         return self.probs > 0.5
+
+    @property
+    def label_names(self) -> list[list[str]]:
+        """Names of the targets predicted to be positive, or their indices, for each example."""
+        if self.label.ndim > 2:
+            raise ValueError(
+                f"label_names: expected targets (B,) or (B, D), received {tuple(self.label.shape)}."
+            )
+        labels = self.label.reshape(len(self), -1)
+        names = self.names or tuple(map(str, range(labels.shape[1])))
+        return [[name for name, on in zip(names, row, strict=True) if on] for row in labels]
 
     @property
     def confidence(self) -> Tensor:
@@ -143,6 +192,18 @@ class BinaryPredictive(Predictive):
     def mutual_information(self) -> Tensor:
         """Mutual information of target and function, (B, ...): epistemic, at least 0."""
         return self.two_classes.mutual_information
+
+    @cached_property
+    def energy(self) -> Tensor:
+        """The energy of the logits -l/2 and l/2 of the two classes, (B, ...).
+
+        It is -log(2 cosh(l/2)), averaged over functions. Only differences of logits matter for the
+        probabilities; this choice doesn't depend on which of the classes is the positive one.
+        """
+        return (self.logits / 2 - F.softplus(self.logits)).mean(0)
+
+    def _labels(self, column: str) -> list[str] | None:
+        return list(self.names) if self.names else None
 
 
 def _hard(targets: Tensor) -> bool:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from operator import attrgetter
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from tacit import metrics
-from tacit.likelihood.predictive import mixture
+from tacit._support import checks
+from tacit.likelihood.predictive import mixture, paths
 from tacit.likelihood.predictive.base import Predictive, rows
 from tacit.metrics.arguments import Values, as_tensor, between_0_and_1
 
@@ -19,6 +22,9 @@ from tacit.metrics.arguments import Values, as_tensor, between_0_and_1
 @dataclass(frozen=True, eq=False, repr=False)
 class RegressionPredictive(Predictive):
     """Predictive distributions of B examples: mixtures of the Gaussians of M functions.
+
+    `uncertainty(by)` has "std", "epistemic_std" and "aleatoric_std". The entropy of a mixture of
+    Gaussians has no closed form.
 
     Args:
         means: Predictions of M functions, (M, B, ...).
@@ -29,6 +35,9 @@ class RegressionPredictive(Predictive):
     scales: Tensor
 
     columns: ClassVar[tuple[str, ...]] = ("mean", "std", "epistemic_std", "aleatoric_std")
+    uncertainties: ClassVar[Mapping[str, Callable[[Any], Tensor]]] = {
+        name: attrgetter(name) for name in columns[1:]
+    }
 
     def __post_init__(self) -> None:
         if self.means.ndim < 2 or self.means.shape != self.scales.shape:
@@ -100,16 +109,90 @@ class RegressionPredictive(Predictive):
         found = mixture.quantile(q, self.means.flatten(1), self.scales.flatten(1))
         return found.reshape(self.means.shape[1:])
 
-    def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
-        """Return the bounds of the central interval with this probability, each (B, ...)."""
-        level = between_0_and_1("interval", level)
-        return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+    def sample(self, n: int, *, generator: torch.Generator | None = None) -> Tensor:
+        """Return n draws of the targets, (n, B, ...): sample paths of forecasts.
 
-    def coverage(self, targets: Values, level: float = 0.9) -> float:
-        """Return the fraction of targets inside their central interval."""
-        low, high = self.interval(level)
-        targets = self.aligned(targets)
-        return ((low <= targets) & (targets <= high)).double().mean().item()
+        Each draw is one function for all examples and outputs, plus independent noise, so the
+        outputs of a path depend on each other as those of the functions do. All functions are used
+        equally often, up to one draw.
+
+        Args:
+            n: Number of draws.
+            generator: Source of randomness.
+
+        Examples:
+            >>> import torch
+            >>> means = torch.tensor([[[0.0, 0.0]], [[5.0, 5.0]]])  # 2 functions, 2 outputs
+            >>> RegressionPredictive(means, torch.zeros(2, 1, 2)).sample(2).sort(0).values
+            tensor([[[0., 0.]],
+                    [[5., 5.]]])
+        """
+        return paths.sample(self.means, self.scales, n, generator)
+
+    def interval(
+        self,
+        level: float = 0.9,
+        *,
+        joint: bool = False,
+        draws: int = 1000,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the bounds of the central interval with this probability, each (B, ...).
+
+        Args:
+            level: The probability.
+            joint: Whether the box of all intervals of an example has this probability, instead of
+                each interval: central intervals, scaled about the medians by one factor for each
+                example so that they contain this share of its sample paths.
+            draws: Number of sample paths, for joint intervals.
+            generator: Source of randomness, for joint intervals.
+        """
+        level = between_0_and_1("interval", level)
+        checks.positive_integer("draws", draws)
+        low, high = self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+        if not joint or low[:1].numel() <= 1:
+            return low, high
+        middle = self.quantile(0.5)
+        # An interval without width, where most functions agree, can't be scaled.
+        least = self.std / 10 + 16 * torch.finfo(middle.dtype).eps * (1 + middle.abs())
+        box = paths.Box(middle, (middle - low).maximum(least), (high - middle).maximum(least))
+        return paths.widened(box, self.means, self.scales, level, draws, generator)
+
+    def coverage(
+        self,
+        targets: Values,
+        level: float = 0.9,
+        *,
+        joint: bool = False,
+        draws: int = 1000,
+        generator: torch.Generator | None = None,
+    ) -> float:
+        """Return the fraction of targets inside their central interval.
+
+        Args:
+            targets: Targets of the B examples.
+            level: Probability of the intervals.
+            joint: Whether to count examples with all targets inside their joint intervals.
+            draws: Number of sample paths, for joint intervals.
+            generator: Source of randomness, for joint intervals.
+        """
+        low, high = self.interval(level, joint=joint, draws=draws, generator=generator)
+        inside = self._inside(targets, low, high)
+        inside = inside[..., None].flatten(1).all(1) if joint else inside
+        return inside.double().mean().item()
+
+    def coverage_by_output(self, targets: Values, level: float = 0.9) -> Tensor:
+        """Return the fraction of examples inside their central interval for each output, (...).
+
+        Args:
+            targets: Targets of the B examples.
+            level: Probability of the intervals.
+        """
+        return self._inside(targets, *self.interval(level)).double().mean(0)
+
+    def _inside(self, targets: Values, low: Tensor, high: Tensor) -> Tensor:
+        y = self.aligned(targets)
+        return (low <= y) & (y <= high)
 
     def crps(self, targets: Values) -> Tensor:
         """Return the continuous ranked probability score, (B, ...): smaller is better.
@@ -136,7 +219,7 @@ class RegressionPredictive(Predictive):
             "nll": -self.log_prob(targets),
             "squared_error": (self.mean - targets).square(),
             "crps": self.crps(targets),
-            "coverage_90": ((low <= targets) & (targets <= high)).double(),
+            "coverage_90": self._inside(targets, low, high).double(),
             "interval_score_90": metrics.interval_score(low, high, targets, 0.9),
         }
 

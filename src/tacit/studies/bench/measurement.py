@@ -25,6 +25,7 @@ from tacit.studies.bench.grid import PARAMETRIZATIONS, Cell, describe, method_of
 from tacit.studies.bench.problems import PROBLEMS
 
 BATCH = 256  # examples per batch in prediction
+SCORES = "entropy", "mutual_information"  # by which out-of-distribution images are detected
 
 
 def measure(
@@ -77,7 +78,8 @@ def score(predictor: Predictor, cell: Cell, test: Images) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(cell.seed)
     with functions_of(predictor, samples=cell.samples, generator=generator) as functions:
         ways = [likelihood, *(with_averaging(likelihood, way) for way in get_args(Averaging))]
-        clean, *each = collect_each(functions, ways, Batches("test", test, BATCH))
+        clean, *each = collect_each(functions, ways, Batches("test", test, BATCH), SCORES)
+        inside = clean.uncertainties
         some = test[: cell.corrupted_size]
         corrupted = {}
         for name in problem.corruptions:
@@ -91,11 +93,12 @@ def score(predictor: Predictor, cell: Cell, test: Images) -> dict[str, Any]:
             chosen = chosen[: len(some)]
             # `replace` keeps the normalisation of the test images.
             images = replace(test, pixels=pixels[chosen], targets=chosen)
-            found = collect(functions, likelihood, Batches(name, images, BATCH, targets=False))
-            pair = clean["entropy"], found["entropy"]
+            data = Batches(name, images, BATCH, targets=False)
+            outside = collect(functions, likelihood, data, SCORES).uncertainties
+            pair = inside["entropy"], outside["entropy"]
             foreign[name] = {"auroc": auroc(*pair), "fpr95": fpr95(*pair)}
             if cell.samples > 1:
-                pair = clean["mutual_information"], found["mutual_information"]
+                pair = inside["mutual_information"], outside["mutual_information"]
                 foreign[name]["auroc_mutual_information"] = auroc(*pair)
     return {
         "test": finite(clean.compute()),
