@@ -75,10 +75,18 @@ class FileModel:
         likelihood = self.model.likelihood
         return (likelihood.class_names or ()) if isinstance(likelihood, Categorical) else ()
 
-    @property
-    def calibrated(self) -> bool:
-        """Whether sets and intervals are conformal."""
-        return self.scores is not None
+    def describe_regions(self, level: float) -> str:
+        """Return what sets or intervals of this level are, in a sentence."""
+        what = "sets" if self.classes else "intervals"
+        if self.scores is not None:
+            return (
+                f"{what} contain the target with probability {level:g} for inputs like those of "
+                f"training (conformal, from {len(self.scores)} held-out examples)"
+            )
+        return (
+            f"{what} have probability {level:g} by the model's own account (predictive): too few "
+            "examples were held out for a guarantee"
+        )
 
     def predict(self, inputs: Any) -> ClassPredictive | RegressionPredictive:
         """Return the predictions for encoded rows, (B, features), or for images."""

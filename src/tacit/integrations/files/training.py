@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tacit._support import checks
 from tacit.calling import Variational, variational
 from tacit.data import Augmentation, image_folder
 from tacit.data.images import Images
@@ -136,6 +137,7 @@ def train_images(
         ValueError: If files can't be assigned to classes, or can't be read.
     """
     settings = settings or Settings()
+    checks.positive_integer("size", size)
     augment = Augmentation(flip=flip, crop=min(4, size // 8), colour=0.2)
     found = image_folder(
         path, size, validation=2 * SHARE, test=0.0, seed=settings.seed, skip_broken=skip_broken,
@@ -225,6 +227,10 @@ def _calibrated(found: FileModel, validation: Any, held_out: Any, note: Note) ->
     if len(targets):
         prediction = found.predict(inputs)
         scores = nonconformity(prediction, targets)
+        shown = prediction.scores(targets)
+        names = ("accuracy", "nll") if found.classes else ("rmse", "nll")
+        results = ", ".join(f"{name} {shown[name]:.4g}" for name in names)
+        note(f"on {len(targets)} held-out examples: {results}")
     else:
         note(
             "too few examples to hold some out for sets or intervals: theirs are those of the "
