@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from tacit._support.user_code import UserCodeError
-from tacit.cli import bench, data, demo, doctor, mup, reproduce
+from tacit.cli import bench, data, demo, doctor, evaluate, mup, predict, reproduce, train
 from tacit.training import TrainingDivergedError
 
-COMMANDS = (demo, doctor, mup, data, bench, reproduce)
+COMMANDS = (train, predict, evaluate, demo, doctor, mup, data, bench, reproduce)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

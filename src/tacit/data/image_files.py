@@ -135,7 +135,7 @@ def _by_class(root: Path, folder: Path, part: str) -> list[ImageFile]:
     _refuse_loose(folder)
     found, empty = [], []
     for own in _folders(folder):
-        images = list(_images_in(own))
+        images = list(images_in(own))
         found += [
             ImageFile(path.relative_to(root).as_posix(), path, own.name, part) for path in images
         ]
@@ -167,7 +167,7 @@ def _folders(folder: Path) -> list[Path]:
     return sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
 
 
-def _images_in(folder: Path) -> Iterator[Path]:
+def images_in(folder: Path) -> Iterator[Path]:
     """Yield the images in a folder and its subfolders; hidden ones are left out."""
     for base, folders, names in os.walk(folder, onerror=_raise):
         folders[:] = sorted(name for name in folders if not name.startswith("."))

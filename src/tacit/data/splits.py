@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.data.cache import Recipe, load
@@ -37,6 +39,33 @@ def held_out(size: int, share: float = 0.1, seed: int = 0) -> tuple[Tensor, Tens
     order = torch.randperm(size, generator=torch.Generator().manual_seed(seed))
     count = round(size * share)
     return order[count:], order[:count]
+
+
+def stratified(
+    groups: NDArray[np.int64], fraction: float, least: int, seed: int
+) -> NDArray[np.bool_]:
+    """Return which rows to hold out: about the same fraction of each group.
+
+    The last row of a group is never held out.
+
+    Args:
+        groups: Group of each row, (B,), from 0.
+        fraction: Fraction of the rows.
+        least: Rows to hold out at least, as long as these are at most a quarter.
+        seed: Random seed.
+    """
+    count = max(round(fraction * len(groups)), min(least, len(groups) // 4), 1)
+    order = np.random.default_rng(seed).permutation(len(groups))
+    order = order[np.argsort(groups[order], kind="stable")]
+    sizes = np.bincount(groups)
+    rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # within its group
+    size = np.repeat(sizes, sizes)
+    # The share of its group that is held out with it: groups take turns in proportion to size.
+    share = np.where(rank < size - 1, (rank + 0.5) / size, np.inf)
+    chosen = np.argsort(share, kind="stable")[:count]
+    held_out = np.zeros(len(groups), dtype=bool)
+    held_out[order[chosen[np.isfinite(share[chosen])]]] = True
+    return held_out
 
 
 def image_splits(

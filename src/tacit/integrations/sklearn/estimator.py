@@ -21,11 +21,12 @@ from torch import Tensor, nn
 
 from tacit._support import checks
 from tacit.calling import variational
+from tacit.data.splits import stratified
 from tacit.data.table_columns import columns_of
 from tacit.data.table_encoder import TableEncoder
 from tacit.inference import predict
 from tacit.integrations.sklearn import files
-from tacit.integrations.sklearn.randomness import seeded, split
+from tacit.integrations.sklearn.randomness import seeded
 from tacit.likelihood import Likelihood
 from tacit.likelihood.predictive import Predictive
 from tacit.models import MLP
@@ -204,7 +205,7 @@ class VariationalEstimator(BaseEstimator, ABC):
         for fraction in fractions:
             # A fraction of the rows that are left, equal to one of all rows.
             share = fraction * len(groups) / len(left)
-            held_out = split(groups[left], share, LEAST, self.seed_) if fraction else None
+            held_out = stratified(groups[left], share, LEAST, self.seed_) if fraction else None
             rows = left[:0] if held_out is None else left[held_out]
             left = left if held_out is None else left[~held_out]
             parts.append((inputs[rows], wanted[rows]) if len(rows) else None)
