@@ -118,7 +118,7 @@ def fit(
             their normalisation is recorded in `model.preprocessing`.
         validation: Validation data in the same formats, evaluated after each epoch.
         epochs: Number of passes over the data. By default validation data decide: training stops
-            when their NLL has not improved for as long as it took to get there, and the best
+            when their NLL has hardly improved for as long as it took to get there, and the best
             average of the last tenth of the steps is kept. An epoch then has at least 50 steps,
             several passes over few data.
         lr: Base learning rate, before the parametrization's scaling; 0.03 by default, 0.002 for

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 WINDOW = 0.1  # part of the steps so far that is averaged if validation data end training
+MARGIN = 0.002  # nats by which the validation NLL has to improve in the end to go on
 PATIENCE = 500  # steps without a better validation NLL after which these do so, at least
 
 
@@ -223,9 +224,13 @@ class Run:
             return
         scores = self.history["nll"]
         best = min(range(len(scores)), key=scores.__getitem__)
-        patience = self.settings.early_stopping or max(-(-PATIENCE // len(self.data)), best + 1)
         if best == len(scores) - 1:
             self.best = self._state()
+        patience = self.settings.early_stopping
+        if patience is None:
+            # Classes that are separable improve for ever, by less and less.
+            best = next(i for i, score in enumerate(scores) if score <= scores[best] + MARGIN)
+            patience = max(-(-PATIENCE // len(self.data)), best + 1)
         if len(scores) - 1 - best >= patience:
             self.history.stopped = "early stopping"
 
