@@ -80,8 +80,8 @@ class FileModel:
         what = "sets" if self.classes else "intervals"
         if self.scores is not None:
             return (
-                f"{what} contain the target with probability {level:g} for inputs like those of "
-                f"training (conformal, from {len(self.scores)} held-out examples)"
+                f"{what} contain the target with probability {level:g} or more for inputs like "
+                f"those of training (conformal, from {len(self.scores)} held-out examples)"
             )
         return (
             f"{what} have probability {level:g} by the model's own account (predictive): too few "
