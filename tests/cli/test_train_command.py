@@ -150,6 +150,21 @@ def test_images_end_to_end(photos, tmp_path, capsys, monkeypatch):
     assert "there is no folder or file" in capsys.readouterr().err
 
 
+def test_few_images_in_a_csv_have_sets_without_a_guarantee(photos, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TACIT_DATA", str(tmp_path / "cache"))
+    names = [photos / ("dark", "light")[i % 2] / f"{i}.png" for i in range(20)]
+    listing = tmp_path / "files.csv"
+    listing.write_text("file,label\n" + "".join(f"{name},{name.parent.name}\n" for name in names))
+    model = tmp_path / "m.safetensors"
+    assert run("train", listing, "--size", 8, "--epochs", 1, "--flip", "--out", model) == 0
+    printed = capsys.readouterr().out
+    assert "images: 16 for training, 4 to end it, 0 for sets" in printed
+    assert "too few examples to hold some out" in printed
+    assert run("predict", model, names[0], "--out", tmp_path / "p.csv") == 0
+    assert "(predictive): too few examples were held out" in capsys.readouterr().out
+    assert rows_of(tmp_path / "p.csv")[0]["file"] == "0.png"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -46,6 +46,21 @@ def test_divergence_raises_an_error_and_resets_the_model():
     assert_close(weights(model), before, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("average", [0.0, 1.0])
+def test_nan_among_the_validation_predictions_is_divergence(average):
+    torch.manual_seed(0)
+    net = nn.Linear(4, 2)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    x, y = torch.randn(16, 4), torch.zeros(16, dtype=torch.long)
+    validation = (torch.full((4, 4), 3e38), y[:4])
+    with pytest.raises(TrainingDivergedError, match="Predictions of validation data are NaN"):
+        tacit.fit(
+            net, (x, y), validation, likelihood=tacit.Categorical(), epochs=1, lr=100.0,
+            average=average, progress=False,
+        )  # fmt: skip
+    assert_close(net.state_dict(), before, rtol=0, atol=0)
+
+
 def test_a_loss_that_ends_far_above_its_minimum_warns():
     x = torch.randn(64, 4)
     net = nn.Linear(4, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import NoReturn
 
 from tacit.likelihood import ContinuousLikelihood
 from tacit.training.history import History
@@ -13,7 +14,7 @@ class TrainingDivergedError(RuntimeError):
     """The loss is not finite; the model is reset to the start of the epoch with the lowest loss."""
 
 
-def diverged(run: Run, what: str, lr: float) -> None:
+def diverged(run: Run, what: str, lr: float) -> NoReturn:
     """Reset the model to its best state, and raise TrainingDivergedError.
 
     Args:

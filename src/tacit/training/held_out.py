@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tacit.calling import Variational
-from tacit.data.batches import Batches
-from tacit.inference.functions import functions_of
+from tacit.data.batches import Batch, Batches
+from tacit.inference.functions import Functions, functions_of
 from tacit.inference.scores import collect, outputs_and_targets, predictive_for, targets_of
 from tacit.likelihood import Bernoulli, ContinuousLikelihood, Likelihood
 from tacit.likelihood.predictive import ClassPredictive, check_binary, check_labels
@@ -75,7 +75,11 @@ def fit_scale(run: Run, data: Batches, samples: int = SCALE_SAMPLES) -> None:
 
 
 def evaluate_run(run: Run, data: Batches) -> dict[str, float]:
-    """Return NLL and accuracy or error on held-out data, with the same draws every time."""
+    """Return NLL and accuracy or error on held-out data, with the same draws every time.
+
+    Raises:
+        FloatingPointError: If an output is NaN.
+    """
     fit_scale(run, data, EVALUATION_SAMPLES)
     generator = torch.Generator(device=run.device).manual_seed(0)
     # A DataLoader draws from the global generator, which would change the draws of training.
@@ -83,6 +87,16 @@ def evaluate_run(run: Run, data: Batches) -> dict[str, float]:
         preserved_random_state(run.device),
         functions_of(run.raw, samples=EVALUATION_SAMPLES, generator=generator) as functions,
     ):
-        scores = collect(functions, run.likelihood, data).compute()
+        scores = collect(_without_nan(functions), run.likelihood, data).compute()
     found = {name: value for name, value in scores.items() if name in SHOWN}
     return dict(run.fabric.broadcast(found))  # batch norm may differ between processes
+
+
+def _without_nan(functions: Functions) -> Functions:
+    def call(batch: Batch) -> Tensor:
+        outputs = functions(batch)
+        if outputs.isnan().any():
+            raise FloatingPointError("an output is NaN")
+        return outputs
+
+    return call

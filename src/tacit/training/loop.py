@@ -292,10 +292,14 @@ def _train(
         while not run.finished:
             row = _epoch(run, loss_of, factor, stop, show)
             if row is not None:
-                with run.averaged():
-                    if held_out is not None:
-                        row.update(evaluate_run(run, held_out))
-                    run.end_epoch(row)
+                try:
+                    with run.averaged():
+                        if held_out is not None:
+                            row.update(evaluate_run(run, held_out))
+                        run.end_epoch(row)
+                except FloatingPointError:
+                    what = f"Predictions of validation data are NaN after epoch {run.epoch + 1}"
+                    diverged(run, what, row["lr"])
                 if run.any_process(any([bool(c(row, run.raw)) for c in callbacks])):  # noqa: C419
                     run.history.stopped = "callback"
                 run.history.epochs[-1] = plain_row(row)

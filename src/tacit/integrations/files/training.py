@@ -146,7 +146,7 @@ def train_images(
     train: Images = found.train
     # In pseudo-random order, so that each half is a sample.
     half = len(found.validation) // 2
-    half = half if half >= NEEDED else 0
+    half = min(half, MOST_SCORES) if half >= NEEDED else 0
     held_out, validation = found.validation[:half], found.validation[half:]
     classes = train.class_names or ()
     note(f"task: classification of images, {len(classes)} classes: {', '.join(classes)}")
