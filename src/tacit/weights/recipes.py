@@ -33,7 +33,8 @@ FUSED_PROJECTIONS = {
 }
 """Names of layers that compute all three."""
 
-LARGEST_RELATIVE = 0.5  # for `relative_noise`
+# For `relative_noise`: total noise of all layers, and the largest of one; chosen in docs/benchmark.md
+TOTAL_RELATIVE, LARGEST_RELATIVE = 0.7, 0.35
 REGRESSION_SCALE = 0.1  # of `relative_noise` by default if the likelihood is continuous
 EVERY_RANK, EVERY_SCALE = 3, 0.25  # for `every_layer`, measured in benchmarks/choices.py
 
@@ -82,7 +83,7 @@ def relative_noise(module: nn.Module, scale: float | None = None, speed: float =
 
     Args:
         module: The module whose layers are chosen.
-        scale: Initial s of `Relative`; by default L^-1/2 for L layers, at most 0.5, since the noise
+        scale: Initial s of `Relative`; by default 0.7 L^-1/2 for L layers, at most 0.35, since the noise
             of all layers adds up.
         speed: Learning rate of s relative to the base learning rate.
 
@@ -90,7 +91,7 @@ def relative_noise(module: nn.Module, scale: float | None = None, speed: float =
         >>> import torch
         >>> net = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
         >>> relative_noise(net)
-        {'2': Relative(scale=0.5, speed=0.001, axis=None, groups=1)}
+        {'2': Relative(scale=0.35, speed=0.001, axis=None, groups=1)}
     """
     layers = layers_of(module)
     # A weight with several names, in a shared or tied layer, counts once, under the first of them.
@@ -107,7 +108,7 @@ def relative_noise(module: nn.Module, scale: float | None = None, speed: float =
     names = matrices if embedded else matrices[1:] or matrices
     names = [name for name in names if not _attends(module, name)] or names
     if scale is None:
-        scale = min(LARGEST_RELATIVE, len(names) ** -0.5)
+        scale = min(LARGEST_RELATIVE, TOTAL_RELATIVE * len(names) ** -0.5)
     return {name: Relative(scale, speed) for name in names}
 
 
