@@ -33,7 +33,7 @@ FUSED_PROJECTIONS = {
 }
 """Names of layers that compute all three."""
 
-# For `relative_noise`: total noise of all layers, and the largest of one; chosen in docs/benchmark.md
+# For `relative_noise`: noise of all layers together, and the largest of one; see docs/benchmark.md.
 TOTAL_RELATIVE, LARGEST_RELATIVE = 0.7, 0.35
 REGRESSION_SCALE = 0.1  # of `relative_noise` by default if the likelihood is continuous
 EVERY_RANK, EVERY_SCALE = 3, 0.25  # for `every_layer`, measured in benchmarks/choices.py
@@ -83,8 +83,8 @@ def relative_noise(module: nn.Module, scale: float | None = None, speed: float =
 
     Args:
         module: The module whose layers are chosen.
-        scale: Initial s of `Relative`; by default 0.7 L^-1/2 for L layers, at most 0.35, since the noise
-            of all layers adds up.
+        scale: Initial s of `Relative`; by default 0.7 L^-1/2 for L layers, at most 0.35, since the
+            noise of all layers adds up.
         speed: Learning rate of s relative to the base learning rate.
 
     Examples:
