@@ -26,6 +26,7 @@ ROOMS = [
     "inference",
     "training",
     "methods",
+    "integrations",
     "studies",
     "testing",
     "cli",

@@ -98,7 +98,7 @@ __all__ = [
 
 # Imported on first use: they account for most of the import time.
 _ROOMS = (
-    *("cli", "data", "inference", "methods", "metrics", "models"),
+    *("cli", "data", "inference", "integrations", "methods", "metrics", "models"),
     *("studies", "testing", "theory", "training"),
 )
 _NAMES = {
