@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from functools import cache
 from types import FunctionType
 from typing import Any, ClassVar, TypeVar
 
 from torch import nn
 
 Kind = TypeVar("Kind", bound="Wrapper")
+
+CLASSES: dict[tuple[Any, Any], Any] = {}
+"""The classes made by `wrapper_class`, by its arguments."""
 
 
 class Wrapper(nn.Module):
@@ -22,17 +24,39 @@ class Wrapper(nn.Module):
         if self.wrapped_class is None:
             return super().__reduce_ex__(protocol)
         # Classes made at run time can't be found by name.
-        base = type(self).__bases__[0]
-        _, _, *state = super().__reduce_ex__(max(2, protocol))
-        return (_empty, (base, self.wrapped_class), *state)
+        base, reduced = type(self).__bases__[0], super().__reduce_ex__(max(2, protocol))
+        return (_empty, (base, self.wrapped_class), *reduced[2:])
 
 
 def _empty(base: type[Kind], wrapped: type[nn.Module]) -> Kind:
-    kind = wrapper_class(base, wrapped)
-    return kind.__new__(kind)
+    kind: Any = wrapper_class(base, wrapped)
+    made: Kind = kind.__new__(kind)
+    return made
 
 
-@cache
+def class_with_signature(module: nn.Module) -> type[nn.Module]:
+    """Return the class whose `forward` has the signature of a module's.
+
+    It is the module's own, but for a model under adapters of PEFT without a task, which forwards
+    any arguments, that of the model.
+    """
+    own, base = type(module), getattr(module, "get_base_model", None)
+    kinds = {parameter.kind for parameter in _parameters(own)[1:]}
+    if callable(base) and kinds <= {
+        inspect.Parameter.VAR_POSITIONAL,
+        inspect.Parameter.VAR_KEYWORD,
+    }:
+        return type(base())
+    return own
+
+
+def _parameters(kind: type[nn.Module]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(kind.forward).parameters.values())
+    except (TypeError, ValueError):
+        return []
+
+
 def wrapper_class(base: type[Kind], wrapped: type[nn.Module]) -> type[Kind]:
     """Return a subclass of a wrapper whose `forward` has the signature of the wrapped class.
 
@@ -46,7 +70,14 @@ def wrapper_class(base: type[Kind], wrapped: type[nn.Module]) -> type[Kind]:
     Returns:
         The subclass, or `base` itself if the wrapped class has no signature.
     """
-    own: Any = base.forward
+    if (base, wrapped) not in CLASSES:
+        CLASSES[base, wrapped] = _wrapper_class(base, wrapped)
+    found: type[Kind] = CLASSES[base, wrapped]
+    return found
+
+
+def _wrapper_class(base: Any, wrapped: Any) -> Any:
+    own = base.forward
     try:
         signature = _joined(inspect.signature(own), inspect.signature(wrapped.forward))
     except (TypeError, ValueError):

@@ -66,6 +66,7 @@ class Variational(FactorScaling, Wrapper):
     main_input_name = of_the_module("main_input_name")
     device = of_the_module("device")
     dtype = of_the_module("dtype")
+    loss_type = of_the_module("loss_type")
     accepts_loss_kwargs = of_the_module("accepts_loss_kwargs")
     can_generate = of_the_module("can_generate")
     num_parameters = of_the_module("num_parameters")
