@@ -49,6 +49,7 @@ def main(folder):
     module = VariationalModule(model(), lr=0.1)
     ours = trainer(folder, callbacks=[Calibrate((x, y))])
     ours.fit(module, loader, loader)
+    noise = module.model.train()(x).detach()
     own = Own(model())
     trainer(folder, enable_checkpointing=False).fit(own, loader)
     rank = int(os.environ.get("LOCAL_RANK", "0"))
@@ -56,6 +57,7 @@ def main(folder):
         "ours": module.state_dict(),
         "own": own.state_dict(),
         "metrics": ours.callback_metrics,
+        "noise": noise,
         "rows": sum(map(len, ours.predict(module, loader))),
     }
     torch.save(found, Path(folder) / f"{rank}.pt")

@@ -1,6 +1,10 @@
 """Hugging Face's Trainer and PEFT take a wrapped model as they take the model itself."""
 
 import copy
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -164,3 +168,21 @@ def test_merged_means_are_a_plain_model(tmp_path):
     assert_close(merged(WORDS).logits, model(WORDS).logits, atol=1e-5, rtol=1e-4)
     networks = tacit.ensemble(model, 3)
     assert networks(WORDS).logits.shape == (3, 24, 3)
+
+
+@pytest.mark.slow
+def test_two_processes_of_accelerate_stay_synchronised_with_noise_of_their_own(
+    tmp_path, unused_port
+):
+    worker = str(Path(__file__).parent / "trainer_worker.py")
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={unused_port}"]
+    done = subprocess.run(
+        [sys.executable, *launcher, worker, str(tmp_path)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
+    for name, value in first["state"].items():
+        assert torch.equal(value, second["state"][name]), name
+    assert first["loss"] == second["loss"]
+    assert not torch.equal(first["noise"], second["noise"])

@@ -213,12 +213,14 @@ def test_calibration_with_several_processes_needs_all_data():
     Calibrate((X, Y)).setup(run, module, "fit")
 
 
-def test_without_lightning_the_error_names_the_extra():
+def test_nothing_is_imported_unasked_and_without_lightning_the_error_names_the_extra():
     code = """
 import sys
 sys.modules["pytorch_lightning"] = None
 import tacit
 tacit.integrations
+loaded = {"lightning_fabric", "transformers", "peft", "onnx", "onnxruntime"} & set(sys.modules)
+assert not loaded, loaded
 try:
     tacit.integrations.lightning
 except ModuleNotFoundError as error:
@@ -232,7 +234,7 @@ except ModuleNotFoundError as error:
 
 
 @pytest.mark.slow
-def test_two_processes_stay_synchronised_and_score_all_examples(tmp_path):
+def test_two_processes_stay_synchronised_draw_their_own_noise_and_score_all_examples(tmp_path):
     worker = str(Path(__file__).parent / "lightning_worker.py")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
@@ -245,4 +247,5 @@ def test_two_processes_stay_synchronised_and_score_all_examples(tmp_path):
             assert torch.equal(value, second[part][name]), name
     assert first["ours"]["model.likelihood.temperature"] != 1
     assert first["metrics"]["val_nll"] == second["metrics"]["val_nll"]
+    assert not torch.equal(first["noise"], second["noise"])
     assert first["rows"] == second["rows"] == 20

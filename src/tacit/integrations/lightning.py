@@ -134,8 +134,10 @@ class VariationalModule(LightningModule):
         return make_optimizer(self.model, self.lr, self.optimizer, **settings)
 
     def on_train_start(self) -> None:
-        """Set the temperature of predictions to 1: training invalidates an earlier calibration."""
+        """Reset the temperature of predictions, and let every process draw noise of its own."""
         reset_calibration(self.likelihood)
+        if self.global_rank:  # Lightning seeds all processes alike
+            torch.manual_seed(torch.initial_seed() + self.global_rank)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return an unbiased estimate of the expected loss."""
