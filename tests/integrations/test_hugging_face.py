@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 import tacit
+from nets import mlp
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -158,7 +159,27 @@ def test_of_a_model_under_peft_adapters_and_head_are_random_and_trained(tmp_path
     assert any(name.startswith("factors.") for name in moved)
 
 
-def test_merged_means_are_a_plain_model(tmp_path):
+def test_peft_adapts_any_module_for_fit():
+    net = mlp(4, 8, 8, 3)
+    first, second, head = (
+        name for name, part in net.named_modules() if hasattr(part, "in_features")
+    )
+    config = peft.LoraConfig(r=2, target_modules=[second], modules_to_save=[head])
+    model = tacit.variational(peft.get_peft_model(net, config), likelihood=tacit.Categorical())
+    labels = [layer.label for layer in model.layers]
+    assert labels == [
+        f"base_model.model.{second}.lora_A.default",
+        f"base_model.model.{second}.lora_B.default",
+        f"base_model.model.{head}.modules_to_save.default",
+    ]
+    x = torch.randn(64, 4)
+    frozen = net.get_submodule(first).weight.clone()
+    history = tacit.fit(model, (x, (x[:, 0] > 0).long()), epochs=10, lr=0.1, progress=False)
+    assert history["loss"][-1] < history["loss"][0]
+    assert torch.equal(net.get_submodule(first).weight, frozen)
+
+
+def test_merged_means_are_a_plain_model():
     model = tacit.variational(adapted())
     for parameter in model.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)

@@ -56,3 +56,40 @@ def test_the_input_has_the_name_that_the_network_gives_it(tmp_path):
     networks = tacit.ensemble(tacit.variational(tacit.models.LeNet5()).eval(), 2)
     run = session(networks, torch.randn(2, 1, 28, 28), tmp_path / "network.onnx")
     assert [each.name for each in run.get_inputs()] == ["input"]  # of nn.Sequential
+
+
+class Logits(nn.Module):
+    """The output of a Hugging Face model as a tensor."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, input_ids, attention_mask):
+        return self.network(input_ids=input_ids, attention_mask=attention_mask).logits
+
+
+@pytest.mark.filterwarnings("ignore:.*The axis name. batch will not be used")
+def test_an_ensemble_of_hugging_face_models(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16, num_labels=3,
+    )  # fmt: skip
+    model = tacit.variational(transformers.BertForSequenceClassification(config)).eval()
+    network = Logits(tacit.ensemble(model, 2)).eval()
+
+    def inputs(size):
+        words = torch.randint(20, (size, 6))
+        return words, (words > 3).long()
+
+    batch, path = {0: torch.export.Dim("batch")}, tmp_path / "bert.onnx"
+    torch.onnx.export(
+        network, inputs(4), path, dynamo=True, dynamic_shapes=(batch, batch), verbose=False
+    )
+    run = onnxruntime.InferenceSession(path)
+    for size in (1, 7):
+        words, mask = inputs(size)
+        given = {"input_ids": words.numpy(), "attention_mask": mask.numpy()}
+        (found,) = run.run(None, given)
+        assert_close(torch.from_numpy(found), network(words, mask).detach(), atol=1e-5, rtol=1e-4)
