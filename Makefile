@@ -37,7 +37,6 @@ test-torch: .venv-torch-$(TORCH)/.made
 	sed 's/^torch==.*/torch==$*/' constraints.txt > .venv-torch-$*/constraints.txt
 	.venv-torch-$*/bin/python -m pip install --quiet --constraint .venv-torch-$*/constraints.txt --editable '.[dev]'
 	.venv-torch-$*/bin/python -m pip install --quiet --no-deps mup==1.0.0
-	.venv-torch-$*/bin/python -m pip install --quiet --no-deps --target .venv-torch-$*/reference torchmetrics==1.9.0 lightning-utilities==0.15.3
 	touch $@
 
 # Fetches MNIST, Fashion-MNIST, CIFAR-10 and others, 230 MB, into the user's cache or $$TACIT_DATA.
@@ -60,7 +59,7 @@ bench: $(ENV)
 
 bench-peers: $(ENV)
 	$(BIN)/python -m pip install --quiet --no-deps --target .venv/peers $(PEERS)
-	PYTHONPATH=.venv/peers:.venv/reference $(BIN)/python -m benchmarks.peers
+	PYTHONPATH=.venv/peers $(BIN)/python -m benchmarks.peers
 	$(BIN)/python -m benchmarks.page
 
 docs: $(ENV)
@@ -75,6 +74,4 @@ $(ENV): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	# A reference for the tests. Alone: it asks for torchvision, which has no CPU build to go with torch's.
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps mup
-	# Another one, in a folder of its own: where it is installed, Lightning Fabric imports it, for seconds.
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps --target .venv/reference torchmetrics lightning-utilities
 	touch $@

@@ -12,7 +12,6 @@ from torch.testing import assert_close
 import tacit
 from nets import Branching, Structured, Tied, cnn, mlp
 from tacit import LowRank
-from tacit.calling.conversion import Ensemble
 
 X = torch.linspace(-1, 1, 24).reshape(6, 4)
 
@@ -103,9 +102,8 @@ def test_converted_models_can_be_exported_saved_and_loaded(convert, make, shape)
     network = convert(tacit.variational(make()).eval())
     x = torch.randn(6, *shape)
     batch = {0: torch.export.Dim("batch", min=2, max=1000)}
-    shapes = ((batch,),) if isinstance(network, Ensemble) else (batch,)  # forward(*args)
     # Not strict is the default of newer torch versions.
-    program = torch.export.export(network, (x,), dynamic_shapes=shapes, strict=False)
+    program = torch.export.export(network, (x,), dynamic_shapes=(batch,), strict=False)
     stream = io.BytesIO()
     torch.export.save(program, stream)
     stream.seek(0)

@@ -27,7 +27,7 @@ def net():
 
 
 def test_the_default_is_relative_noise_in_all_layers_but_the_first():
-    assert chosen(mlp(8, 8, 8), None) == {"3": tacit.Relative(0.5, axis=1)}
+    assert chosen(mlp(8, 8, 8), None) == {"3": tacit.Relative(0.35, axis=1)}
     deep = nn.Sequential(*(nn.Linear(4, 4) for _ in range(10)))
     assert chosen(deep, None) == dict.fromkeys("123456789", tacit.Relative(1 / 3, axis=1))
     assert chosen(deep, tacit.relative_noise) == chosen(deep, None)
@@ -55,7 +55,21 @@ def test_a_continuous_likelihood_has_less_noise_by_default():
         return [layer.covariance.scale for layer in model.layers]
 
     assert scales(tacit.Gaussian()) == scales(tacit.HeteroscedasticGaussian()) == [0.1]
-    assert scales(None) == scales(tacit.Bernoulli()) == [0.5]
+    assert scales(None) == scales(tacit.Bernoulli()) == [0.35]
+
+
+def test_frozen_layers_are_random_only_if_named_or_all_are_frozen():
+    net = nn.Sequential(*(nn.Linear(4, 4) for _ in range(4)))
+    assert list(chosen(net, None)) == ["1", "2", "3"]
+    net[1].requires_grad_(False)
+    assert list(chosen(net, None)) == ["2", "3"]
+    assert list(chosen(net, tacit.every_layer)) == ["0", "2", "3"]
+    assert list(chosen(net, {"1": tacit.Relative()})) == ["1"]
+    net[0].requires_grad_(False)
+    net[2].weight.requires_grad_(False)  # a bias alone doesn't count
+    assert chosen(net, None) == {"3": tacit.Relative(0.35, axis=1)}
+    net.requires_grad_(False)
+    assert list(chosen(net, None)) == ["1", "2", "3"]
 
 
 def test_with_a_rank_the_default_is_low_rank_in_every_layer():

@@ -11,6 +11,7 @@ from torch import nn
 from tacit._support import checks
 from tacit._support.names import grow
 from tacit.calling.caller import Caller, Weights
+from tacit.calling.interface import Wrapper, class_with_signature, wrapper_class
 from tacit.calling.model import Variational
 from tacit.calling.usage import tied_names
 
@@ -56,12 +57,14 @@ def ensemble(
     samples = checks.positive_integer("samples", samples)
     with torch.no_grad():
         weights = _variational(model).sample(samples, generator=generator)
-    networks = Ensemble(copy.deepcopy(model.module), weights)
+    networks = wrapper_class(Ensemble, class_with_signature(model.module))(
+        copy.deepcopy(model.module), weights
+    )
     networks.inputs = copy.deepcopy(model.inputs)
     return networks
 
 
-class Ensemble(nn.Module):
+class Ensemble(Wrapper):
     """M networks that share all parameters that are not random; made by `ensemble`.
 
     Attributes:

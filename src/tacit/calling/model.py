@@ -24,6 +24,7 @@ from tacit.calling.caller import (
 from tacit.calling.deferral import Deferral
 from tacit.calling.draws import call_draws
 from tacit.calling.factor_scaling import FactorScaling
+from tacit.calling.interface import Wrapper, of_the_module
 from tacit.calling.noisy_weight import NotInActivationSpaceError
 from tacit.calling.operations import noisy_weights
 from tacit.calling.summary import call_notes, summary
@@ -40,8 +41,11 @@ from tacit.weights.prior import Prior
 NOISE = "noise of "  # prefix of a layer's noise among stacked weights; no name has a space
 
 
-class Variational(FactorScaling):
+class Variational(FactorScaling, Wrapper):
     """A module with random parameters; made by `variational`.
+
+    Its class is a subclass whose `forward` has the signature of the wrapped module's. Attributes
+    that Hugging Face's libraries read, such as `config`, are those of the wrapped module.
 
     Attributes:
         module: The wrapped module. Its parameters are the means.
@@ -57,6 +61,18 @@ class Variational(FactorScaling):
     """
 
     deferral: Deferral | None = None
+
+    config = of_the_module("config")
+    main_input_name = of_the_module("main_input_name")
+    device = of_the_module("device")
+    dtype = of_the_module("dtype")
+    loss_type = of_the_module("loss_type")
+    accepts_loss_kwargs = of_the_module("accepts_loss_kwargs")
+    can_generate = of_the_module("can_generate")
+    num_parameters = of_the_module("num_parameters")
+    is_gradient_checkpointing = of_the_module("is_gradient_checkpointing")
+    gradient_checkpointing_enable = of_the_module("gradient_checkpointing_enable")
+    gradient_checkpointing_disable = of_the_module("gradient_checkpointing_disable")
 
     def __init__(
         self,

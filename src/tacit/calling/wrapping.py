@@ -10,6 +10,7 @@ from torch import nn
 
 from tacit.calling.arguments import Draws, check_generator, number_of_draws
 from tacit.calling.draws import check_each
+from tacit.calling.interface import class_with_signature, wrapper_class
 from tacit.calling.model import Variational
 from tacit.likelihood import DiscreteLikelihood, Likelihood
 from tacit.scaling.parametrization import MaximalUpdate, Parametrization, Standard
@@ -111,7 +112,7 @@ def variational(
         check_each(layers)
     _check_not_scripted(module, layers)
     _check_not_checkpointed(module, layers)
-    model = Variational(
+    model = wrapper_class(Variational, class_with_signature(module))(
         module, layers, noise or Gaussian(), parametrization or Standard(), draws, likelihood
     )
     _check_spectrum(model)

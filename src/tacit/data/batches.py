@@ -200,18 +200,33 @@ class Batches:
         return self._batch(default_collate([self.dataset[i] for i in own.tolist()]), weight)
 
     def _batch(self, batch: Any, weight: float = 1.0) -> Batch:
-        if isinstance(batch, Mapping) and ("labels" in batch or not self.targets):
-            inputs = {key: value for key, value in batch.items() if key != "labels"}
-            return Batch(inputs, batch.get("labels"), weight)
-        if isinstance(batch, tuple | list) and (len(batch) == 2 or not self.targets):
-            return Batch(batch[0], batch[1] if len(batch) == 2 else None, weight)
-        if not self.targets:
-            return Batch(batch, None, weight)
-        received = f" of length {len(batch)}" if isinstance(batch, Sized) else ""
-        raise TypeError(
-            f"{self.name}: expected batches of (inputs, targets), or dicts with targets under "
-            f"'labels'; received {type(batch).__name__}{received}."
-        )
+        return as_batch(self.name, batch, targets=self.targets)._replace(weight=weight)
+
+
+def as_batch(name: str, batch: Any, *, targets: bool = True) -> Batch:
+    """Return the inputs and targets of a batch of a DataLoader.
+
+    Args:
+        name: Name of the data in the error message.
+        batch: A pair of inputs and targets, or a dict of inputs with the targets under "labels".
+        targets: Whether targets are required. If not, the first element of a tuple is the inputs
+            and the rest is ignored.
+
+    Raises:
+        TypeError: If the batch is neither.
+    """
+    if isinstance(batch, Mapping) and ("labels" in batch or not targets):
+        inputs = {key: value for key, value in batch.items() if key != "labels"}
+        return Batch(inputs, batch.get("labels"))
+    if isinstance(batch, tuple | list) and (len(batch) == 2 or not targets):
+        return Batch(batch[0], batch[1] if len(batch) == 2 else None)
+    if not targets:
+        return Batch(batch)
+    received = f" of length {len(batch)}" if isinstance(batch, Sized) else ""
+    raise TypeError(
+        f"{name}: expected batches of (inputs, targets), or dicts with targets under "
+        f"'labels'; received {type(batch).__name__}{received}."
+    )
 
 
 def _moved(tensor: Tensor, like: Tensor) -> Tensor:

@@ -4,5 +4,5 @@ from tacit._support.lazy_imports import lazy_attributes
 
 __getattr__ = lazy_attributes(
     "tacit.integrations",
-    {"files": "tacit.integrations.files", "sklearn": "tacit.integrations.sklearn"},
+    {name: f"tacit.integrations.{name}" for name in ("files", "lightning", "sklearn")},
 )

@@ -99,7 +99,7 @@ class ViT(Rebuildable):
                 f"ViT: expected images of {size} x {size}, received {tuple(x.shape[-2:])}."
             )
         tokens = self.conv_proj(x).flatten(2).transpose(1, 2)
-        tokens = torch.cat([self.class_token.expand(len(x), -1, -1), tokens], dim=1)
+        tokens = torch.cat([self.class_token.expand(x.shape[0], -1, -1), tokens], dim=1)
         logits: Tensor = self.heads(self.encoder(tokens)[:, 0])
         return logits
 

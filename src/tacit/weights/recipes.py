@@ -43,9 +43,9 @@ def every_layer(module: nn.Module, rank: int = EVERY_RANK, scale: float = EVERY_
     """Return low-rank covariances for all layers with a weight matrix.
 
     The scale is a quarter of the usual one, since the noise of all layers adds up. Norm layers,
-    embeddings and parameters tied to embeddings stay deterministic. The factors have `rank` times
-    as many entries as the weights. With so few directions use several draws per step, as
-    `tacit.fit` does; otherwise training is noisy.
+    embeddings and parameters tied to embeddings stay deterministic, and so do frozen layers, unless
+    all are frozen. The factors have `rank` times as many entries as the weights. With so few
+    directions use several draws per step, as `tacit.fit` does; otherwise training is noisy.
 
     Args:
         module: The module whose layers are chosen.
@@ -62,7 +62,7 @@ def every_layer(module: nn.Module, rank: int = EVERY_RANK, scale: float = EVERY_
     layers, rank = layers_of(module), checks.positive_integer("rank", rank)
     return {
         name: replace(_at_most(rank, layers[name]), scale=scale)
-        for name in _weighted(module, layers)
+        for name in _trained(_weighted(module, layers), layers)
     }
 
 
@@ -73,8 +73,8 @@ def relative_noise(module: nn.Module, scale: float | None = None, speed: float =
     noise, unless an embedding precedes it: its inputs are the data, and a plain network computes no
     gradient for them. The queries, keys and values of attention have none either: with it, a small
     transformer has several times the NLL (docs/benchmark.md). They are recognised by type,
-    `nn.MultiheadAttention`, or by their usual names. A module without weight matrices gets
-    `every_layer`.
+    `nn.MultiheadAttention`, or by their usual names. Frozen layers, such as those under adapters,
+    have no noise, unless all are frozen. A module without weight matrices gets `every_layer`.
 
     The noise stays nearly as large as it starts, like that of dropout. A classifier tolerates much
     of it. Regression with little noise in the targets does not: with a continuous likelihood
@@ -107,6 +107,7 @@ def relative_noise(module: nn.Module, scale: float | None = None, speed: float =
     embedded = any(isinstance(layer, EMBEDDINGS) for layer in module.modules())
     names = matrices if embedded else matrices[1:] or matrices
     names = [name for name in names if not _attends(module, name)] or names
+    names = _trained(names, layers)
     if scale is None:
         scale = min(LARGEST_RELATIVE, TOTAL_RELATIVE * len(names) ** -0.5)
     return {name: Relative(scale, speed) for name in names}
@@ -157,6 +158,15 @@ def _weighted(module: nn.Module, layers: Layers) -> list[str]:
             for tensor, value in own.items()
         )
     ] or list(layers)
+
+
+def _trained(names: list[str], layers: Layers) -> list[str]:
+    """Return the layers whose weight matrix is trained; all if none is."""
+    return [
+        name
+        for name in names
+        if any(value.requires_grad for value in layers[name].values() if value.ndim > 1)
+    ] or names
 
 
 def _at_most(rank: int, own: Mapping[str, Tensor]) -> LowRank:
