@@ -172,3 +172,15 @@ def test_bad_arguments_are_refused():
             nn.Linear(4, 2).requires_grad_(False).apply(lambda m: m.weight.fill_(math.nan)),
             X, 4, likelihood=tacit.Categorical(),
         )  # fmt: skip
+
+
+def test_a_batch_sampler_of_the_users_is_refused():
+    class Shuffled(torch.utils.data.BatchSampler):
+        pass
+
+    data = torch.utils.data.TensorDataset(torch.randn(8, 2))
+    sampler = Shuffled(torch.utils.data.RandomSampler(data), 4, drop_last=False)
+    loader = torch.utils.data.DataLoader(data, batch_sampler=sampler)
+    net = torch.nn.Linear(2, 2)
+    with pytest.raises(ValueError, match="pool: expected a DataLoader in the order .* Shuffled"):
+        tacit.acquire(net, loader, 2, likelihood=tacit.Categorical())

@@ -233,6 +233,32 @@ def test_a_run_without_epochs_resumes_with_the_same_bits(tmp_path, short):
     assert_close(parts.state_dict(), whole.state_dict(), rtol=0, atol=0)
 
 
+def test_other_validation_data_are_another_run_without_epochs(tmp_path, short):
+    train, validation, test = split(*table())
+    tacit.fit(model_of(), train, validation, checkpoint=tmp_path)
+    with pytest.raises(ValueError, match="belongs to another run: it had validation"):
+        tacit.fit(model_of(), train, test, checkpoint=tmp_path)
+
+
+def test_inputs_of_a_loader_that_are_not_finite_are_refused():
+    x, y = table()
+    x[5, 1] = math.inf
+    loader = DataLoader(TensorDataset(x, y), batch_size=32)
+    with pytest.raises(ValueError, match="train: some inputs are not finite"):
+        tacit.fit(model_of(), loader, epochs=1, lr=0.03)
+
+
+def test_features_of_a_table_are_those_of_its_standardised_columns():
+    train, validation, (x, _) = split(*table())
+    model = model_of()
+    tacit.fit(model, train, validation, epochs=1, lr=0.03)
+    found = tacit.inference.feature_distance(model, train)
+    plain = model_of()
+    plain.module.load_state_dict(model.module.state_dict())
+    expected = tacit.inference.feature_distance(plain, (model.inputs(train[0]), train[1]))
+    assert_close(found(x), expected(model.inputs(x)))
+
+
 def test_several_passes_in_an_epoch():
     x, y = torch.arange(10.0)[:, None], torch.arange(10)
     data = Batches("train", (x, y), 4, shuffle=True, passes=3)

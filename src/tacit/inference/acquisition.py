@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 from tacit._support import checks
 from tacit.data.batches import Batches
@@ -117,8 +117,13 @@ def _uniform(size: int, generator: torch.Generator | None) -> Tensor:
 
 def _check_order(loader: DataLoader[Any] | None) -> None:
     """Raise ValueError if the order of a DataLoader is not that of its dataset."""
-    sampler = None if loader is None else loader.sampler
-    if loader is not None and not isinstance(sampler, SequentialSampler):
+    if loader is None:
+        return
+    sampler, batches = loader.sampler, loader.batch_sampler
+    # With a batch sampler of the user's, torch still sets a sequential sampler, and ignores it.
+    if batches is not None and type(batches) is not BatchSampler:
+        sampler = batches
+    if not isinstance(sampler, SequentialSampler):
         raise ValueError(
             "pool: expected a DataLoader in the order of its dataset, to which the indices refer; "
             f"received one with a {type(sampler).__name__}. Pass the dataset, or shuffle=False."

@@ -127,11 +127,17 @@ def feature_distance(
         layer = output_layer(model, next(batches.epoch()))
     own = getattr(model, "likelihood", None)
     discrete = own is None or isinstance(own, DiscreteLikelihood)
-    moments = Moments()
+    moments, ignored = Moments(), getattr(own, "ignore_index", None)
     with features_at(model, layer, inputs=inputs) as features:
         for batch in batches.epoch():
-            labels = _labels(batch.targets) if discrete else None
-            moments.update(features(batch), labels)
+            found, labels = features(batch), _labels(batch.targets) if discrete else None
+            if labels is not None and ignored is not None:
+                kept = labels != ignored
+                found, labels = found[kept.to(found.device)], labels[kept]
+            if len(found):
+                moments.update(found, labels)
+    if not moments.count:
+        raise ValueError("data: all labels are to be ignored.")
     covariance, shrinkage = moments.covariance()
     return FeatureDistance(model, layer, inputs, moments.means(), covariance, shrinkage)
 

@@ -17,11 +17,12 @@ from tacit.inference.functions import Predictor, eval_mode, tensor_of
 LARGEST = 2**14  # features, whose covariance matrix takes 2 GB
 
 
-def mean_network(model: nn.Module) -> nn.Module:
-    """Return the network of a model, with the mean weights."""
-    if isinstance(model, Predictor):
-        return model.mean_network()
-    return model.module if isinstance(model, Variational) else model
+def mean_network(model: nn.Module) -> tuple[nn.Module, Callable[..., Any]]:
+    """Return the network of a model, and a function that calls it with the mean weights."""
+    own = model.mean_network() if isinstance(model, Predictor) else model
+    if not isinstance(own, Variational):
+        return own, own
+    return own.module, lambda *args, **kwargs: own.module(*own.prepared(args), **kwargs)
 
 
 @contextmanager
@@ -38,7 +39,7 @@ def features_at(model: nn.Module, layer: str, inputs: bool) -> Iterator[Callable
     Raises:
         ValueError: If there is no such layer, or it is not called once per forward pass.
     """
-    net, seen = mean_network(model), list[Tensor]()
+    (net, call), seen = mean_network(model), list[Tensor]()
     module = dict(net.named_modules()).get(layer)
     if module is None:
         raise ValueError(f"layer: there is no layer {layer!r}. Layers: {_names(net)}.")
@@ -50,7 +51,7 @@ def features_at(model: nn.Module, layer: str, inputs: bool) -> Iterator[Callable
 
     def features(batch: Batch) -> Tensor:
         seen.clear()
-        batch.call(net, next(net.parameters(), torch.zeros(())))
+        batch.call(call, next(net.parameters(), torch.zeros(())))
         if len(seen) != 1:
             raise ValueError(
                 f"layer: {layer!r} is called {len(seen)} times in a forward pass; choose one that "
@@ -102,7 +103,7 @@ def output_layer(model: nn.Module, batch: Batch) -> str:
     Raises:
         ValueError: If there is none, or it is called several times.
     """
-    net, seen = mean_network(model), list[tuple[str, Tensor]]()
+    (net, call), seen = mean_network(model), list[tuple[str, Tensor]]()
     handles = [
         each.register_forward_hook(lambda _, __, out, name=name: seen.append((name, out)))
         for name, each in net.named_modules()
@@ -110,7 +111,7 @@ def output_layer(model: nn.Module, batch: Batch) -> str:
     ]
     try:
         with eval_mode(model):
-            output = tensor_of(batch.call(net, next(net.parameters(), torch.zeros(()))))
+            output = tensor_of(batch.call(call, next(net.parameters(), torch.zeros(()))))
     finally:
         for handle in handles:
             handle.remove()

@@ -140,7 +140,7 @@ class VariationalModule(LightningModule):
             torch.manual_seed(torch.initial_seed() + self.global_rank)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Return an unbiased estimate of the expected loss."""
+        """Return the likelihood's training loss, with random weights."""
         found = as_batch("train", batch)
         targets = targets_of(found, "train")
         outputs = tensor_of(self._call(found, self.model))
@@ -215,7 +215,9 @@ class VariationalModule(LightningModule):
 
 
 class Calibrate(Callback):
-    """Set the temperature of a classifier when training ends, by `tacit.calibrate`.
+    """Set the temperature of a classifier, or the noise scale of real targets, after training.
+
+    The callback calls `tacit.calibrate`.
 
     Checkpoints that the Trainer has written before don't have the temperature; save the model
     afterwards, by `trainer.save_checkpoint` or `tacit.save`.

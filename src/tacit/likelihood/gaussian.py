@@ -30,7 +30,7 @@ class Gaussian(ContinuousLikelihood):
 
     Args:
         scale: Standard deviation of the noise, in the units of the targets; with `learn` the
-            initial one. A sequence has one for each output.
+            initial one, which `tacit.fit` replaces. A sequence has one for each output.
         learn: Whether to learn the scale.
 
     Examples:

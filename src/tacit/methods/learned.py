@@ -92,7 +92,7 @@ class Sampled(Predictor):
         return drawn_functions(self.model, samples, chunk_size, generator)
 
     def mean_network(self) -> nn.Module:
-        return self.model.module
+        return self.model
 
     def describe(self) -> dict[str, Any]:
         return {"network": describe_network(self.model.module), "model": describe_model(self.model)}

@@ -93,7 +93,7 @@ def _whole(model: Variational, inputs: Inputs) -> tuple[dict[str, Tensor] | None
 def _output(model: Variational, weights: dict[str, Tensor] | None, inputs: Inputs) -> Tensor:
     args, kwargs = inputs
     called: Any = (
-        model.module(*args, **kwargs)
+        model.module(*model.prepared(args), **kwargs)
         if weights is None
         else model(*args, weights=weights, **kwargs)
     )

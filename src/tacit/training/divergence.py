@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import NoReturn
 
+from tacit.calling import Variational
 from tacit.likelihood import ContinuousLikelihood
 from tacit.training.history import History
 from tacit.training.run import Run
@@ -23,7 +24,9 @@ def diverged(run: Run, what: str, lr: float) -> NoReturn:
         lr: The learning rate at that time.
     """
     run.restore_good()
-    regression = isinstance(run.likelihood, ContinuousLikelihood)
+    regression = isinstance(run.likelihood, ContinuousLikelihood) and (
+        run.settings.standardise is False or not isinstance(run.raw, Variational)
+    )
     raise TrainingDivergedError(
         f"{what}. Try a smaller learning rate than {lr:g}, or more draws"
         + (", and inputs and targets standardised to unit variance" if regression else "")

@@ -120,7 +120,7 @@ def fit(
         epochs: Number of passes over the data. By default validation data decide: training stops
             when their NLL has hardly improved for as long as it took to get there, and the best
             average of the last tenth of the steps is kept. An epoch then has at least 50 steps,
-            several passes over few data.
+            several passes over few data; with a DataLoader it is one pass.
         lr: Base learning rate, before the parametrization's scaling; 0.03 by default, 0.002 for
             optimizers like Adam.
         optimizer: Name of the optimizer: "sgd", "adam", "adamw" and others.
@@ -316,7 +316,7 @@ def _identity(
     held_out: Batches | None,
 ) -> dict[str, Any]:
     """Return everything that affects the result of a run, as JSON data."""
-    stopping = run.settings.early_stopping is not None
+    stopping = run.stops_early
     found = {
         **asdict(run.settings),
         "schedule values": schedule_values(factor) if run.settings.schedule == "own" else None,

@@ -32,9 +32,9 @@ from tacit.training.optim.sgd import SGD
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-WINDOW = 0.1  # part of the steps so far that is averaged if validation data end training
-MARGIN = 0.002  # nats by which the validation NLL has to improve in the end to go on
-PATIENCE = 500  # steps without a better validation NLL after which these do so, at least
+WINDOW = 0.1  # part of the steps so far that is averaged, if validation data end training
+MARGIN = 0.002  # smallest improvement of the validation NLL, in nats, that counts
+PATIENCE = 500  # least number of steps without a better validation NLL before training stops
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def set_units(
     Args:
         model: The model to train; only a variational one can standardise its inputs.
         likelihood: The likelihood of its outputs.
-        data: The training data, in order and undivided.
+        data: The training data, undivided.
         standardise: Whether to; by default if the targets are real.
     """
     real = isinstance(likelihood, ContinuousLikelihood)
@@ -63,10 +63,11 @@ def set_units(
         if not (inputs or outputs):
             return
         if inputs:
+            _check_finite(data.name, "inputs", batch.inputs)
             x.add(batch.inputs)
         if outputs:
             targets = targets_of(batch, data.name)
-            _check_finite(data.name, targets)
+            _check_finite(data.name, "targets", targets)
             flat = targets.ndim == 1
             y.add(targets)
     if outputs and isinstance(likelihood, ContinuousLikelihood):
@@ -84,6 +85,6 @@ def _is_table(inputs: object) -> bool:
     return isinstance(inputs, Tensor) and inputs.ndim == 2 and inputs.is_floating_point()
 
 
-def _check_finite(name: str, targets: Tensor) -> None:
-    if targets.is_floating_point() and not targets.isfinite().all():
-        raise ValueError(f"{name}: some targets are not finite (NaN or infinite).")
+def _check_finite(name: str, part: str, values: Tensor) -> None:
+    if values.is_floating_point() and not values.isfinite().all():
+        raise ValueError(f"{name}: some {part} are not finite (NaN or infinite).")

@@ -165,3 +165,14 @@ def test_paths_of_recalibrated_predictions_are_refused():
         prediction.sample(5)
     with pytest.raises(ValueError, match=r"interval\(joint=True\): a recalibration"):
         prediction.interval(0.9, joint=True)
+
+
+def test_selection_among_several_labels_uses_the_recalibrated_confidences():
+    generator = torch.Generator().manual_seed(0)
+    logits = 4 * torch.randn(1, 400, 2, 2, dtype=torch.float64, generator=generator)
+    knots = torch.tensor([[0.0, 1.0], [0.45, 0.55]], dtype=torch.float64)
+    labels = logits[0].argmax(-1)
+    prediction = ClassPredictive(logits, recalibration=ProbabilityMap(knots.expand(2, 2, 2)))
+    assert prediction.confidence.max() < 0.56
+    rule = prediction.select(labels, risk=0.1, generator=generator)
+    assert rule(prediction).any()

@@ -129,7 +129,10 @@ class _Files:
 def _labelled_images(model: FileModel, path: Path) -> _Files:
     """Return the test images of a folder or CSV; all, if it has no splits."""
     files = files_of(path)
-    files = [file for file in files if file.part == "test"] or files
+    test = [file for file in files if file.part == "test"]
+    if not test and any(file.part not in (None, "train") for file in files):
+        raise ValueError(f"{path} has splits but no test images; pass a folder of test images.")
+    files = test or files
     unknown = sorted({file.label for file in files} - {*model.classes})
     if unknown:
         raise ValueError(

@@ -75,7 +75,7 @@ class Seen:
         return cls(float(present.min()), float(present.max()))
 
     def foreign(self, column: Column, values: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return which values training rows don't have anything like.
+        """Return which values are unlike those of the training rows.
 
         Numbers and dates are foreign outside of the training range by more than half of it,
         categories if there were none like them, gaps if there were none.

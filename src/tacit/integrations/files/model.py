@@ -36,7 +36,7 @@ RULE = schema.record(
     {
         "inputs": INPUTS,
         "target": schema.text,
-        "seed": schema.integer(0, 2**31),
+        "seed": schema.integer(0, 2**40),
         "scores": schema.optional(schema.list_of(schema.number(0))),
         "foreign": schema.optional(schema.number(0)),
     }

@@ -304,7 +304,9 @@ class ClassPredictive(Predictive):
         positions = order[examples].argmax(1)
         logits = self.logits[:, :, None].flatten(2, -2)  # (M, B, positions, C)
         chosen = logits[:, examples.to(logits.device), positions.to(logits.device)]
-        single = ClassPredictive(chosen, self.averaging, self.class_names)
+        single = ClassPredictive(
+            chosen, self.averaging, self.class_names, recalibration=self.recalibration
+        )
         return single, flat[examples, positions]
 
     def _class_names(self) -> tuple[str, ...] | None:
