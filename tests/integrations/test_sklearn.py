@@ -21,8 +21,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 import tacit
+from tacit.data.splits import stratified
 from tacit.integrations.sklearn import VariationalClassifier, VariationalRegressor
-from tacit.integrations.sklearn.randomness import split
 from tacit.training import loop
 
 SMALL = {"epochs": 20, "hidden": (16,), "random_state": 0}
@@ -124,7 +124,7 @@ def test_intervals_are_those_of_the_predictive():
 
 
 def rows_for_conformal(estimator, groups):
-    return split(groups, estimator.conformal_fraction, 20, estimator.seed_)
+    return stratified(groups, estimator.conformal_fraction, 20, estimator.seed_)
 
 
 def test_conformal_intervals_are_those_of_tacit():
@@ -147,7 +147,7 @@ def test_conformal_sets_are_those_of_tacit(fraction):
     rows = (
         rows_for_conformal(classifier, y)
         if fraction
-        else split(y, classifier.validation_fraction, 20, classifier.seed_)
+        else stratified(y, classifier.validation_fraction, 20, classifier.seed_)
     )
     sets = tacit.conformal(classifier.predictive(x[rows]), y[rows], 0.8)
     expected = sets(classifier.predictive(x)).members.numpy()
@@ -167,13 +167,13 @@ def test_sets_need_held_out_rows():
 
 def test_rows_are_held_out_class_by_class():
     groups = np.repeat([0, 1, 2, 3], [100, 50, 10, 1])
-    held_out = split(groups, 0.2, 20, seed=0)
+    held_out = stratified(groups, 0.2, 20, seed=0)
     counts = np.bincount(groups[held_out], minlength=4)
     assert counts.tolist() == [20, 10, 2, 0]
-    assert not np.array_equal(held_out, split(groups, 0.2, 20, seed=1))
-    assert split(np.zeros(100, dtype=int), 0.1, 20, seed=0).sum() == 20  # at least 20,
-    assert split(np.zeros(40, dtype=int), 0.1, 20, seed=0).sum() == 10  # but at most a quarter
-    assert split(np.arange(5), 0.5, 20, seed=0).sum() == 0  # every class stays in training
+    assert not np.array_equal(held_out, stratified(groups, 0.2, 20, seed=1))
+    assert stratified(np.zeros(100, dtype=int), 0.1, 20, seed=0).sum() == 20  # at least 20,
+    assert stratified(np.zeros(40, dtype=int), 0.1, 20, seed=0).sum() == 10  # but at most a quarter
+    assert stratified(np.arange(5), 0.5, 20, seed=0).sum() == 0  # every class stays in training
 
 
 def test_the_result_depends_on_the_random_state_alone():

@@ -46,6 +46,9 @@ def main(folder, out, epochs, kind, delay="0", batch_size="16"):
         checkpoint=None if folder == "-" else Path(folder),
     )
     torch.save(model.state_dict(), out)
+    if torch.distributed.is_initialized():
+        # Threads of gloo that are alive when a process exits may abort it.
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

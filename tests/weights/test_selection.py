@@ -29,7 +29,7 @@ def net():
 def test_the_default_is_relative_noise_in_all_layers_but_the_first():
     assert chosen(mlp(8, 8, 8), None) == {"3": tacit.Relative(0.35, axis=1)}
     deep = nn.Sequential(*(nn.Linear(4, 4) for _ in range(10)))
-    assert chosen(deep, None) == dict.fromkeys("123456789", tacit.Relative(1 / 3, axis=1))
+    assert chosen(deep, None) == dict.fromkeys("123456789", tacit.Relative(0.7 / 3, axis=1))
     assert chosen(deep, tacit.relative_noise) == chosen(deep, None)
 
 
