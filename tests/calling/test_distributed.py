@@ -43,13 +43,20 @@ def train(rank, port, folder, kind):
     torch.save(
         {"state": model.state_dict(), "outputs": torch.stack(outputs)}, f"{folder}/{rank}.pt"
     )
+    dist.barrier()  # a process that leaves first may abort the other
     dist.destroy_process_group()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["torch.optim.SGD", "tacit.SGD", "each"])
 def test_two_processes_stay_synchronised_with_independent_noise(tmp_path, unused_port, kind):
-    mp.spawn(train, args=(unused_port, str(tmp_path), kind), nprocs=2)
+    arguments = (unused_port, str(tmp_path), kind)
+    try:
+        mp.spawn(train, args=arguments, nprocs=2)
+    except mp.ProcessExitedException as error:
+        if error.signal_name != "SIGABRT":
+            raise
+        mp.spawn(train, args=arguments, nprocs=2)  # gloo sometimes aborts a process as it exits
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
     for name, value in first["state"].items():
         assert torch.equal(value, second["state"][name]), name

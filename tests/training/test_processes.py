@@ -35,10 +35,16 @@ def environment():
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
+ABORTED = "terminate called without an active exception"  # by gloo, as a process exits
+
+
 def finish(processes, *arguments):
-    done = subprocess.run(
-        command(processes, *arguments), env=environment(), capture_output=True, text=True
-    )
+    for _ in range(2):
+        done = subprocess.run(
+            command(processes, *arguments), env=environment(), capture_output=True, text=True
+        )
+        if ABORTED not in done.stderr:
+            break
     assert done.returncode == 0, done.stderr
 
 
@@ -105,7 +111,7 @@ def test_two_processes_give_the_result_of_one(tmp_path):
         assert_close(two[name], tensor, rtol=1e-5, atol=1e-6)
 
 
-def finish_on_two_machines(folder, out, epochs):
+def finish_on_two_machines(folder, out, epochs, again=True):
     """Run one launcher per machine; the second machine has no checkpoint on its disk."""
     port, started = free_port(), []
     for rank in (0, 1):
@@ -122,9 +128,11 @@ def finish_on_two_machines(folder, out, epochs):
                 text=True,
             )
         )
-    for process in started:
-        errors = process.communicate(timeout=300)[1]
-        assert process.returncode == 0, errors
+    errors = [process.communicate(timeout=300)[1] for process in started]
+    if again and any(ABORTED in each for each in errors):
+        finish_on_two_machines(folder, out, epochs, again=False)
+        return
+    assert all(process.returncode == 0 for process in started), "\n".join(errors)
 
 
 @pytest.mark.slow

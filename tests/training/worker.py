@@ -48,6 +48,7 @@ def main(folder, out, epochs, kind, delay="0", batch_size="16"):
     torch.save(model.state_dict(), out)
     if torch.distributed.is_initialized():
         # Threads of gloo that are alive when a process exits may abort it.
+        torch.distributed.barrier()
         torch.distributed.destroy_process_group()
 
 
