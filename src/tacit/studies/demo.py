@@ -5,6 +5,7 @@ On the command line: `tacit demo`.
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -100,6 +101,7 @@ def train(
     likelihood = Categorical()
     net = network()
     model = variational(net, likelihood=likelihood) if name == OURS else net
+    importlib.import_module("lightning_fabric")  # seconds, which the first network would be charged
     start = time.perf_counter()
     fit(
         model, splits.train, epochs=epochs, lr=lr, batch_size=BATCH, likelihood=likelihood,
