@@ -37,6 +37,11 @@ def test_weights_are_mean_plus_factor_times_noise():
         assert_close(weight, by_hand)
 
 
+def example_noise(model, size, generator=None):
+    drawn = draw_noise_per_example(model.distributions, size, generator)
+    return {label: noise.z for label, noise in drawn.items()}
+
+
 @pytest.fixture
 def shared(monkeypatch):
     """Share random numbers however few are drawn."""
@@ -47,7 +52,7 @@ def shared(monkeypatch):
 @pytest.mark.parametrize("size", [0, 1, 2, 7, 8, 9, 40])
 def test_examples_share_numbers_but_not_for_the_same_component(size):
     model = tacit.variational(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 5), nn.Linear(5, 2)))
-    noise = draw_noise_per_example(model.distributions, size, None)
+    noise = example_noise(model, size)
     assert {label: z.shape for label, z in noise.items()} == {"1": (size, 4), "2": (size, 5)}
     z = torch.cat(list(noise.values()), dim=1)
     for part in (*z, *z.T):  # components of an example, a component of all examples
@@ -61,7 +66,7 @@ def test_examples_share_numbers_but_not_for_the_same_component(size):
 @pytest.mark.usefixtures("shared")
 def test_noise_of_examples_is_uncorrelated():
     model = tacit.variational(nn.Linear(64, 2))
-    batches = [draw_noise_per_example(model.distributions, 128, None)[""] for _ in range(200)]
+    batches = [example_noise(model, 128)[""] for _ in range(200)]
     z = torch.stack(batches)  # (batches, examples, units)
     products = torch.einsum("bik,bjk->ij", z, z) / (200 * 64)
     error = (200 * 64) ** -0.5
@@ -72,11 +77,25 @@ def test_noise_of_examples_is_uncorrelated():
 @pytest.mark.parametrize("noise", [tacit.noise.Gaussian(), tacit.noise.Laplace()])
 def test_sums_of_noise_are_uncorrelated_between_examples(noise):
     model = tacit.variational(nn.Linear(64, 2), noise=noise)
-    batches = [draw_noise_per_example(model.distributions, 128, None)[""] for _ in range(400)]
+    batches = [example_noise(model, 128)[""] for _ in range(400)]
     sums = torch.stack(batches).sum(-1) / 8  # (batches, examples), variance 1
     # Windows of one row give neighbours a correlation of 15/16, and the mean a variance of 15/128.
     assert abs(float((sums[:, 1:] * sums[:, :-1]).mean())) < 0.05
     assert 0.7 / 128 < float(sums.mean(1).var()) < 1.4 / 128
+
+
+@pytest.mark.usefixtures("shared")
+@pytest.mark.parametrize("covariance", [tacit.Relative(0.4), tacit.RankOneSum(3)])
+def test_signs_of_columns_are_those_of_the_noise(covariance):
+    model = tacit.variational(nn.Linear(16, 5).double(), {"": covariance})
+    distribution = model.distributions[""]
+    noise = draw_noise_per_example(model.distributions, 40, None)[""]
+    assert noise.signs is not None
+    found = distribution.in_activation_space(noise.rows, noise.signs)["weight"]
+    expected = distribution.in_activation_space(noise.z)["weight"]
+    part = "factor" if isinstance(covariance, tacit.Relative) else "z"
+    assert_close(getattr(found, part), getattr(expected, part), rtol=0, atol=0)
+    assert_close(noise[3], noise.z[3], rtol=0, atol=0)
 
 
 class Skewed(tacit.noise.Noise):
@@ -87,14 +106,14 @@ class Skewed(tacit.noise.Noise):
 
 def test_noise_of_examples_that_is_not_symmetric_keeps_its_distribution():
     model = tacit.variational(nn.Linear(64, 2), noise=Skewed())
-    noise = draw_noise_per_example(model.distributions, 5000, None)[""]
+    noise = example_noise(model, 5000)[""]
     assert float((noise**3).mean()) == pytest.approx(2, abs=0.2)
     assert len(noise.unique()) > 0.9 * noise.numel()
 
 
 def test_noise_for_each_example_has_the_distribution_of_the_family():
     model = tacit.variational(nn.Linear(3, 2), noise=tacit.noise.Laplace())
-    noise = draw_noise_per_example(model.distributions, 200_000, torch.Generator().manual_seed(0))
+    noise = example_noise(model, 200_000, torch.Generator().manual_seed(0))
     assert_close(noise[""].square().mean(0), torch.ones(3), atol=0.03, rtol=0)
     assert_close((noise[""] ** 4).mean(0), torch.full((3,), 6.0), atol=0.5, rtol=0)
 

@@ -189,7 +189,7 @@ def _flags(inputs: Inputs) -> tuple[Any, ...]:
 def _call_verified(
     caller: Caller, space: ActivationSpace, module: nn.Module, inputs: Inputs, drawn: EachDraw
 ) -> Any:
-    weights = drawn.per_example(space.layouts, extend=False)
+    weights = drawn.per_example(space.layouts, extend=False, viewed=not caller.verified)
     formed = {name: getattr(weight, "plain", weight) for name, weight in weights.items()}
     return caller.verified_call(module, formed, partial(caller.call, module, weights, inputs))
 

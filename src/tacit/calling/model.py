@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -26,7 +25,7 @@ from tacit.calling.draws import call_draws
 from tacit.calling.factor_scaling import FactorScaling
 from tacit.calling.interface import Wrapper, of_the_module
 from tacit.calling.noisy_weight import NotInActivationSpaceError
-from tacit.calling.operations import noisy_weights
+from tacit.calling.operations import noisy_weights, with_viewed_means
 from tacit.calling.summary import call_notes, summary
 from tacit.calling.usage import tied_names
 from tacit.calling.verification import ActivationSpace
@@ -347,7 +346,7 @@ class Variational(FactorScaling, Wrapper):
             layer.label: (layer, self.distribution(layer))
             for layer in self.layers
             if layer.covariance.acts_on_activations
-            and not any(name in refused for name in layer.parameters.values())
+            and not (refused and any(name in refused for name in layer.parameters.values()))
         }
 
     def _call_samples(
@@ -368,10 +367,7 @@ class Variational(FactorScaling, Wrapper):
         """Call the module with M functions given by their noise, (M, K) for each layer."""
         caller, module = self.caller, self.module
         # Views, so that the use of the means themselves can be told apart (see `checked_use`).
-        active = {
-            label: (layer, replace(d, mean={name: t.view_as(t) for name, t in d.mean.items()}))
-            for label, (layer, d) in self.layers_in_activation_space(samples=True).items()
-        }
+        active = with_viewed_means(self.layers_in_activation_space(samples=True))
         formed = {label: d for label, d in self.distributions.items() if label not in active}
         if chunk_size is None:
             parameters = [

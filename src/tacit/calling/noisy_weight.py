@@ -83,8 +83,7 @@ def noisy_weight(
 ) -> NoisyWeight:
     """Return a weight with noise; see `NoisyWeight` for the arguments."""
     weight = mean.as_subclass(NoisyWeight)
-    # A view, so that the use of the mean itself can be told apart (see `checked_use`).
-    weight.parameter, weight.plain, weight.noise = name, mean.view_as(mean), noise
+    weight.parameter, weight.plain, weight.noise = name, mean, noise
     weight.padding, weight.examples, weight.layouts = padding, examples, layouts
     return weight
 

@@ -8,7 +8,7 @@ the weight, a product with Z, and one with B.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ from tacit.calling.noisy_weight import (
     scale,
 )
 from tacit.weights.covariance import Added, Scaled
-from tacit.weights.distribution import Distribution
+from tacit.weights.distribution import Distribution, ExampleNoise
 from tacit.weights.layers import RandomLayer
 
 
@@ -39,18 +39,25 @@ class EachDraw:
 
     Args:
         layers: The layers with noise in activation space, with their distributions.
-        noise: Their noise z, label -> (examples, K).
+        noise: Their noise z by label.
         shared: Sampled weights of the other layers, the same for all examples.
     """
 
     layers: Mapping[str, tuple[RandomLayer, Distribution]]
-    noise: Mapping[str, Tensor]
+    noise: Mapping[str, ExampleNoise]
     shared: Weights
 
-    def per_example(self, layouts: dict[str, set[str]], extend: bool = True) -> Weights:
-        """Return the weights of all examples, without forming them; see `noisy_weights`."""
+    def per_example(
+        self, layouts: dict[str, set[str]], extend: bool = True, viewed: bool = False
+    ) -> Weights:
+        """Return the weights of all examples, without forming them; see `noisy_weights`.
+
+        With `viewed`, operations use views of the means, so that the use of the means themselves
+        can be told apart (see `checked_use`).
+        """
         size = len(next(iter(self.noise.values())))
-        return {**self.shared, **noisy_weights(self.layers, self.noise, size, layouts, extend)}
+        layers = with_viewed_means(self.layers) if viewed else self.layers
+        return {**self.shared, **noisy_weights(layers, self.noise, size, layouts, extend)}
 
     def of_example(self, index: int) -> Weights:
         """Return the weights of one example."""
@@ -61,9 +68,19 @@ class EachDraw:
         return weights
 
 
+def with_viewed_means(
+    layers: Mapping[str, tuple[RandomLayer, Distribution]],
+) -> dict[str, tuple[RandomLayer, Distribution]]:
+    """Return the layers with views of their means."""
+    return {
+        label: (layer, replace(d, mean={name: t.view_as(t) for name, t in d.mean.items()}))
+        for label, (layer, d) in layers.items()
+    }
+
+
 def noisy_weights(
     layers: Mapping[str, tuple[RandomLayer, Distribution]],
-    noise: Mapping[str, Tensor],
+    noise: Mapping[str, Tensor | ExampleNoise],
     examples: int | None = None,
     layouts: dict[str, set[str]] | None = None,
     extend: bool = True,
@@ -72,7 +89,7 @@ def noisy_weights(
 
     Args:
         layers: The layers with their distributions.
-        noise: Their noise z: label -> (examples, K), or (K,) for the same noise in all examples.
+        noise: Their noise z by label: of each example, or (K,) for the same noise in all examples.
         examples: The batch size, if examples have their own noise.
         layouts: Where the batch has been in the inputs so far, by parameter.
         extend: Whether to add to the layouts; else a new one raises `NewLayoutError`.
@@ -80,7 +97,9 @@ def noisy_weights(
     weights: dict[str, Tensor] = {}
     known: dict[str, set[str]] = {} if layouts is None else layouts
     for label, (layer, distribution) in layers.items():
-        for tensor, own in distribution.in_activation_space(noise[label]).items():
+        drawn = noise[label]
+        given = (drawn.rows, drawn.signs) if isinstance(drawn, ExampleNoise) else (drawn,)
+        for tensor, own in distribution.in_activation_space(*given).items():
             name = layer.parameters[tensor]
             places = known.setdefault(name, set()) if extend else frozenset(known.get(name, ()))
             mean, padding = distribution.mean[tensor], layer.padding.get(tensor, ())

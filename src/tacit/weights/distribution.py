@@ -62,10 +62,22 @@ class Distribution:
                 weights[name] = laid_out(weights[name], mean)
         return self.with_padding(weights) if self.padding else weights
 
-    def in_activation_space(self, z: Tensor) -> Mapping[str, ActivationNoise]:
-        """Return the noise of each tensor in a form that acts on activations."""
+    def in_activation_space(
+        self, z: Tensor, signs: Tensor | None = None
+    ) -> Mapping[str, ActivationNoise]:
+        """Return the noise of each tensor in a form that acts on activations.
+
+        Args:
+            z: Noise, (*sample, K).
+            signs: Signs of its components, (K,), if z is without them.
+        """
         with own_precision(z.device.type):
-            return self.covariance.in_activation_space(self.factors, z, self.shapes)
+            factors: Mapping[str, Tensor] | None = self.factors
+            if signs is not None:
+                factors = self.covariance.flip_columns(self.factors, signs, self.shapes)
+            if signs is None or factors is None:
+                z, factors = z if signs is None else z * signs, self.factors
+            return self.covariance.in_activation_space(factors, z, self.shapes)
 
     def with_padding(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return sampled weights with the mean's padding rows, which torch doesn't train either."""
@@ -92,6 +104,32 @@ class Distribution:
         return self.covariance.dense(self.resolved, self.shapes)
 
 
+@dataclass(frozen=True, eq=False)
+class ExampleNoise:
+    """The noise z of a layer for each example of a batch.
+
+    Args:
+        rows: Numbers of each example, (examples, K). Examples may share memory.
+        signs: Signs of the components, (K,), the same for all examples; None if rows have theirs.
+    """
+
+    rows: Tensor
+    signs: Tensor | None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Tensor:
+        """Return z of an example, (K,)."""
+        row = self.rows[index]
+        return row if self.signs is None else row * self.signs
+
+    @property
+    def z(self) -> Tensor:
+        """The noise of all examples, (examples, K)."""
+        return self.rows if self.signs is None else self.rows * self.signs
+
+
 def draw_noise(
     distributions: Mapping[str, Distribution],
     shape: tuple[int, ...],
@@ -106,8 +144,8 @@ def draw_noise(
 
 def draw_noise_per_example(
     distributions: Mapping[str, Distribution], size: int, generator: torch.Generator | None
-) -> dict[str, Tensor]:
-    """Draw the noise of some layers for each example of a batch: label -> (size, K).
+) -> dict[str, ExampleNoise]:
+    """Draw the noise of some layers for each example of a batch, by label.
 
     All layers are drawn together, and examples take overlapping windows of one row of random
     numbers: see `_windows`.
@@ -116,18 +154,20 @@ def draw_noise_per_example(
     for label, distribution in distributions.items():
         like = next(iter(distribution.mean.values()))
         alike[id(distribution.noise), like.dtype, like.device].append(label)
-    noise: dict[str, Tensor] = {}
+    noise: dict[str, ExampleNoise] = {}
     for labels in alike.values():
         own = [distributions[label] for label in labels]
         sizes = [d.covariance.noise_size(d.shapes) for d in own]
-        z = _windows(own[0], size, sum(sizes), generator)
-        noise.update(zip(labels, z.split(sizes, dim=-1), strict=True))
+        drawn = _windows(own[0], size, sum(sizes), generator)
+        rows = drawn.rows.split(sizes, dim=1)
+        signs = [None] * len(own) if drawn.signs is None else drawn.signs.split(sizes)
+        noise.update(zip(labels, map(ExampleNoise, rows, signs), strict=True))
     return noise
 
 
 def _windows(
     distribution: Distribution, size: int, width: int, generator: torch.Generator | None
-) -> Tensor:
+) -> ExampleNoise:
     """Draw noise for each example, (size, width), from about `ROWS` rows of random numbers.
 
     Each example's components are independent and have the distribution of the family. Different
@@ -142,11 +182,12 @@ def _windows(
     like = next(iter(distribution.mean.values()))
     step = min(width, -(-ROWS * width // max(size, 1)))
     if step == width or size * width < SHARED or not distribution.noise.symmetric:
-        return distribution.noise.sample((size, width), like=like, generator=generator)
+        z = distribution.noise.sample((size, width), like=like, generator=generator)
+        return ExampleNoise(z, None)
     drawn = (2 * width + (size - 1) * step,)
     z = distribution.noise.sample(drawn, like=like, generator=generator)
-    signs = 1 - 2 * (z[:width] < 0).to(z.dtype)
-    return z[width:].unfold(0, width, step) * signs
+    signs = torch.copysign(z.new_ones(()), z[:width])
+    return ExampleNoise(z[width:].unfold(0, width, step), signs)
 
 
 def own_precision(device: str) -> AbstractContextManager[Any]:

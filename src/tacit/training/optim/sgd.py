@@ -15,7 +15,7 @@ from tacit.training.optim.deferred import DeferredFactors
 from tacit.training.optim.eligibility import has_wide_layers
 from tacit.training.optim.rotated_factors import UnsettledParameter
 
-FORMATS = torch.contiguous_format, torch.channels_last
+FUSED = torch.float32, torch.float64  # types that the fused step takes
 
 
 class SGD(GroupwiseSGD):
@@ -159,10 +159,13 @@ class SGD(GroupwiseSGD):
         """Take the deferred part of a step; select torch's fused step for the rest if possible."""
         if group is self.param_groups[0]:
             self._deferred.begin_step()
-        self._deferred.step(group)
+        own = group
+        if self._deferred.layers:
+            self._deferred.step(group)
+            own = {**group, "params": _settled(group["params"])}
         if self._selects_fused:
             group["fused"] = None
-        sparse = super().prepare_group({**group, "params": _settled(group["params"])}, lists)
+        sparse = super().prepare_group(own, lists)
         if self._selects_fused and not sparse and _can_fuse(group["lr"], *lists):
             group["fused"] = True
             torch.autograd.graph.increment_version(lists[0])  # the fused step doesn't
@@ -196,9 +199,13 @@ def _can_fuse(
     if momenta and momenta[0] is not None:
         both += zip(parameters, cast(Sequence[Tensor], momenta), strict=True)
     return all(
-        p.is_cpu
-        and p.dtype in (torch.float32, torch.float64)
-        and p.dtype == other.dtype
-        and any(all(t.is_contiguous(memory_format=f) for t in (p, other)) for f in FORMATS)
+        p.is_cpu and p.dtype in FUSED and p.dtype == other.dtype and _laid_out_alike(p, other)
         for p, other in both
     )
+
+
+def _laid_out_alike(first: Tensor, second: Tensor) -> bool:
+    if first.is_contiguous() and second.is_contiguous():
+        return True
+    last = torch.channels_last
+    return first.is_contiguous(memory_format=last) and second.is_contiguous(memory_format=last)

@@ -148,6 +148,21 @@ class Covariance(ABC):
         """
         raise NotImplementedError
 
+    def flip_columns(
+        self, factors: Mapping[str, Tensor], signs: Tensor, shapes: Shapes
+    ) -> dict[str, Tensor] | None:
+        """Return factors whose columns of S have the given signs; None if that is no cheaper.
+
+        S diag(signs) z = S (signs z): with few factors, it costs less than signs in the noise of
+        every example.
+
+        Args:
+            factors: The trained factors, not resolved.
+            signs: Signs of the components of z, (K,).
+            shapes: The layer's tensors.
+        """
+        return None
+
     @abstractmethod
     def apply(self, factors: Mapping[str, Tensor], z: Tensor, shapes: Shapes) -> dict[str, Tensor]:
         """Return S z, split into the layer's tensors.

@@ -125,6 +125,11 @@ class Relative(Covariance):
             for name, part in self._parts(z, shapes).items()
         }
 
+    def flip_columns(
+        self, factors: Mapping[str, Tensor], signs: Tensor, shapes: Shapes
+    ) -> dict[str, Tensor]:
+        return {name: factors[name] * part for name, part in self._parts(signs, shapes).items()}
+
     def trace(self, factors: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
         return torch.stack([factor.square().sum() for factor in factors.values()]).sum()
 
