@@ -7,7 +7,7 @@ r"""Methods for the study of the default against its rivals, for `tacit bench ru
 
 and for digits with 10 epochs, all images. With `--optimizer adamw --lr 0.002` the same networks
 train with AdamW, without `--train-size` on all images, and CIFAR-10 is
-`--data benchmarks.default_study:photos --epochs 3 --width 16`: each image appears in four versions,
+`--data benchmarks.default_study:photos --epochs 3 --lr 0.1`: each image appears in four versions,
 shifted and mirrored at random, in an epoch. All train the same number of steps and average the same
 iterates; those with a temperature fit it on the same validation data.
 """
@@ -30,7 +30,7 @@ COPIES, SHIFT = 4, 4
 default = ImplicitBiasVI()
 log_probs = ImplicitBiasVI(averaging="log_probs")
 relative_fixed = ImplicitBiasVI(partial(relative_noise, speed=0.0))
-relative_faster = ImplicitBiasVI(partial(relative_noise, speed=0.01))
+relative_slower = ImplicitBiasVI(partial(relative_noise, speed=0.001))
 relative_50 = ImplicitBiasVI(partial(relative_noise, scale=0.5))
 relative_25 = ImplicitBiasVI(partial(relative_noise, scale=0.25))
 low_rank = ImplicitBiasVI(rank=3)
@@ -62,7 +62,16 @@ def _shifted(images: Images, generator: torch.Generator) -> torch.Tensor:
     return found
 
 
-photos = Problem(shifted_photos, partial(models.ResNet18, 10, norm="group"), {"sp": 0.05}, "cifar")
+def narrow_resnet(width: int = 8) -> models.ResNet18:
+    """Return a ResNet-18 with batch norm; channels last trains in three quarters of the time."""
+    net = models.ResNet18(10, norm="batch", width=width)
+    for parameter in net.parameters():
+        if parameter.ndim == 4:
+            parameter.data = parameter.data.to(memory_format=torch.channels_last)
+    return net
+
+
+photos = Problem(shifted_photos, narrow_resnet, {"sp": 0.1}, "cifar")
 
 if __name__ == "__main__":
     names = [name for name, value in list(globals().items()) if isinstance(value, Method)]

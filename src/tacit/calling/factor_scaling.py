@@ -74,7 +74,7 @@ class FactorScaling(nn.Module, Parametrized):
             weight_decay: Weight decay of the means. Factors have none: it would shrink the prior.
             factor_speed: How fast the prior is forgotten: the learning rate of the factors relative
                 to the scaling above. The `speed` of each covariance if left out: 1 as in the paper,
-                and 0.001 for `tacit.Relative`. 0 keeps the prior's factors.
+                and 0.01 for `tacit.Relative`. 0 keeps the prior's factors.
 
         Raises:
             ValueError: If the optimizer's scaling is unknown, or a parameter is in no group.

@@ -91,7 +91,7 @@ def relative_noise(module: nn.Module, scale: float | None = None, speed: float =
         >>> import torch
         >>> net = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
         >>> relative_noise(net)
-        {'2': Relative(scale=0.35, speed=0.001, axis=None, groups=1)}
+        {'2': Relative(scale=0.35, speed=0.01, axis=None, groups=1)}
     """
     layers = layers_of(module)
     # A weight with several names, in a shared or tied layer, counts once, under the first of them.

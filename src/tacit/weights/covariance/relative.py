@@ -13,7 +13,7 @@ from tacit._support.private_torch import ConvTranspose
 from tacit.weights.covariance.activation import Scaled
 from tacit.weights.covariance.base import Covariance, Factor, Shapes, singular_error
 
-SPEED = 0.001  # learning rate of s relative to the base learning rate
+SPEED = 0.01  # learning rate of s relative to the base learning rate
 
 
 @dataclass(frozen=True)
