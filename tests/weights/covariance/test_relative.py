@@ -131,13 +131,13 @@ def factor_rates(model, optimizer="sgd", **settings):
 def test_factors_train_at_their_speed_times_the_base_rate(optimizer):
     where = {"0": Relative(), "3": Relative(speed=0.5)}
     model = tacit.variational(mlp(4, 8, 3), where)
-    assert factor_rates(model, optimizer) == pytest.approx([0.0001, 0.05])
+    assert factor_rates(model, optimizer) == pytest.approx([0.001, 0.05])
     assert factor_rates(model, optimizer, factor_speed=2.0) == pytest.approx([0.2, 0.2])
 
 
 def test_factor_speed_also_scales_the_rates_of_other_structures():
     model = tacit.variational(mlp(4, 8, 3), {"0": tacit.LowRank(4), "3": Relative()})
-    assert factor_rates(model) == pytest.approx([0.025, 0.025, 0.0001])
+    assert factor_rates(model) == pytest.approx([0.025, 0.025, 0.001])
     assert factor_rates(model, factor_speed=0.1) == pytest.approx([0.0025, 0.0025, 0.01])
 
 
