@@ -25,7 +25,7 @@ class VariationalClassifier(ClassifierMixin, VariationalEstimator):
 
     Inputs are standardised, a held-out part of the rows ends training and sets a temperature, and
     probabilities are averages over the functions that the model draws. Training takes place on the
-    CPU, in double precision unless `module` is given. Rows can't have weights.
+    CPU, in double precision unless `module` is given.
 
     Args:
         hidden: Widths of the hidden layers of the default network, `tacit.models.MLP`.

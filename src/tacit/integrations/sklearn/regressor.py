@@ -24,7 +24,7 @@ class VariationalRegressor(RegressorMixin, VariationalEstimator):
     Inputs and targets are standardised, and a held-out part of the rows ends training and sets the
     noise scale, one for each target. Predictions are mixtures of Gaussians, one for each function
     that the model draws. Training takes place on the CPU, in double precision unless `module` is
-    given. Rows can't have weights.
+    given.
 
     Args:
         hidden: Widths of the hidden layers of the default network, `tacit.models.MLP`.
