@@ -1,4 +1,4 @@
-r"""The estimators for scikit-learn with no setting touched, beside scikit-learn's, on twelve tables.
+r"""The estimators for scikit-learn, no setting touched, beside scikit-learn's, on twelve tables.
 
     python -m benchmarks.estimators            # run what is missing
     python -m benchmarks.estimators --report   # print the tables of results

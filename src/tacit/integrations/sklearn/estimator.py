@@ -26,6 +26,7 @@ from tacit.data.splits import stratified
 from tacit.data.table_columns import columns_of
 from tacit.data.table_encoder import TableEncoder
 from tacit.inference import predict
+from tacit.inference.held_out_scores import nonconformity
 from tacit.integrations.sklearn import files
 from tacit.integrations.sklearn.randomness import seeded
 from tacit.integrations.sklearn.weights import (
@@ -36,7 +37,7 @@ from tacit.integrations.sklearn.weights import (
     with_weights,
 )
 from tacit.likelihood import Likelihood
-from tacit.likelihood.predictive import Predictive
+from tacit.likelihood.predictive import ClassPredictive, Predictive, RegressionPredictive
 from tacit.models import MLP
 from tacit.training import fit
 from tacit.training.units import set_units
@@ -247,3 +248,9 @@ class VariationalEstimator(BaseEstimator, ABC):
     def _predictive(self, inputs: Tensor) -> Predictive:
         generator = torch.Generator().manual_seed(self.seed_)
         return predict(self.model_, inputs, samples=self.samples, generator=generator)
+
+    def _scores(self, inputs: Tensor, targets: Tensor) -> NDArray[np.float64]:
+        """Return the scores of held-out rows that decide sets or intervals."""
+        prediction = self._predictive(inputs)
+        assert isinstance(prediction, ClassPredictive | RegressionPredictive)
+        return nonconformity(prediction, targets).numpy()
