@@ -1,4 +1,4 @@
-r"""Peak memory of `tacit train`, `predict` and `evaluate` for tables of 100,000 and more rows.
+r"""Peak memory of `tacit train` and `tacit predict` for tables of 100,000 and more rows.
 
     python -m benchmarks.table_memory            # 100,000 and 1,000,000 rows, CSV
     python -m benchmarks.table_memory --rows 20000 --format parquet --out /tmp/memory.json
@@ -110,8 +110,7 @@ def run(count: int, kind: str) -> dict[str, Any]:
         size = round(data.stat().st_size / 2**20)
         train = measure("train", data, "--target", "kind", "--epochs", 1, "--out", model)
         predict = measure("predict", model, data, "--out", folder / "predictions.csv")
-        evaluate = measure("evaluate", model, data)
-    found = {"train": train, "predict": predict, "evaluate": evaluate}
+    found = {"train": train, "predict": predict}
     return {"rows": count, "format": kind, "file_mb": size, **found, **provenance()}
 
 

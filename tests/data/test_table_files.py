@@ -117,7 +117,7 @@ def test_parquet_is_read_like_a_csv(tmp_path):
     frame.to_parquet(tmp_path / "table.parquet")
     table = open_table(tmp_path / "table.parquet")
     assert (table.names, table.unnamed) == (
-        tuple(["a", "n", "big", "b", "k", "t", "c", "d", "z"]),
+        ("a", "n", "big", "b", "k", "t", "c", "d", "z"),
         1,
     )
     (chunk,) = table.chunks()
