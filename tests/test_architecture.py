@@ -33,7 +33,7 @@ ROOMS = [
 ]
 MOST_ROOMS = 16
 PRIVATE_TORCH = "_support/private_torch.py"
-SHARED_BY_METHODS = {"base", "learned", "network_cache", "saving", "task"}
+SHARED_BY_METHODS = {"by_name", "base", "learned", "network_cache", "saving", "task"}
 
 ROOT = Path(tacit.__file__).parent
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT)

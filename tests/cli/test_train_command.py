@@ -131,9 +131,10 @@ def test_images_end_to_end(photos, tmp_path, capsys, monkeypatch):
     assert row["file"] == "a.png"
     assert row["label"] in ("dark", "light")
     listing = tmp_path / "files.csv"
-    listing.write_text("file\nnew/a.png\n")
-    assert run("predict", model, listing, "--out", out) == 0
-    assert rows_of(out) == [{**row, "file": "new/a.png"}]
+    for text in ("file\nnew/a.png\n", "File;Label\nnew/a.png;dark\n"):
+        listing.write_text(text)
+        assert run("predict", model, listing, "--out", out) == 0
+        assert rows_of(out) == [{**row, "file": "new/a.png"}]
     listing.write_text(f"file,label\nnew/a.png,dark\n{photos / 'light' / '1.png'},light\n")
     assert run("evaluate", model, listing) == 0
     assert "accuracy" in capsys.readouterr().out
@@ -142,7 +143,7 @@ def test_images_end_to_end(photos, tmp_path, capsys, monkeypatch):
     assert "has classes that the model doesn't know: grey" in capsys.readouterr().err
     listing.write_text("path\nnew/a.png\n")
     assert run("predict", model, listing) == 2
-    assert "expected a column file with the images" in capsys.readouterr().err
+    assert "expected the column file, with files relative to it" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
     assert run("predict", model, tmp_path / "empty") == 2
     assert "has no images" in capsys.readouterr().err

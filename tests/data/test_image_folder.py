@@ -265,12 +265,12 @@ def test_folders_that_cannot_be_used(make, kind, message, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "expected the columns file and label.*received none"),
+        ("", "is empty: expected a first line"),
         ("name,label\nx.png,a", "received name, label"),
         ("file,label\n", "lists no files"),
         ("file,label\nx.png,a\ny.png,", "line 3 of .* has no label"),
         ("file,label\n,a", "line 2 of .* has no file"),
-        ("file,label\nx.png", "line 2 of .* has no label"),
+        ("file,label\nx.png", "line 2 of .* has 1 values, expected 2"),
         ("file,label,split\nx.png,a,dev", "line 2 .*in the column split, received 'dev'"),
         ("file,label\nx.png,a\n./x.png,b", "lists files more than once: .*x.png"),
         ("file,label\nx.png,a\ny.png,a", "expected at least two classes"),

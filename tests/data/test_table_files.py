@@ -1,8 +1,8 @@
 import sys
-from datetime import date
-from types import SimpleNamespace
+from datetime import date, time
 
 import numpy as np
+import pandas
 import pytest
 
 from tacit.data.table_files import open_table
@@ -99,31 +99,66 @@ def test_a_missing_file_is_reported(tmp_path):
         open_table(tmp_path / "none.csv")
 
 
-def test_parquet_is_read_like_a_csv(written, monkeypatch):
-    pandas = pytest.importorskip("pandas")
+def test_parquet_is_read_like_a_csv(tmp_path):
     frame = pandas.DataFrame(
         {
             "a": [1.5, np.nan],
             "n": [1, 2],
-            "b": ["x", None],
+            "big": [2**60, None],
+            "b": [" x", None],
+            "k": pandas.Categorical(["u", "v"]),
+            "t": [True, None],
             "c": [date(2024, 5, 31), None],
-            "d": pandas.to_datetime(["2024-05-31 10:00", None]),
-        }
+            "d": pandas.to_datetime(["2024-05-31 10:00", None]).astype("datetime64[ns]"),
+            "z": pandas.to_datetime(["2024-05-31 10:00", None]).tz_localize("Europe/Rome"),
+        },
+        index=["first", "second"],
+    ).astype({"big": "Int64", "t": "boolean"})
+    frame.to_parquet(tmp_path / "table.parquet")
+    table = open_table(tmp_path / "table.parquet")
+    assert (table.names, table.unnamed) == (
+        ("a", "n", "big", "b", "k", "t", "c", "d", "z"),
+        1,
     )
-    monkeypatch.setattr(pandas, "read_parquet", lambda path: frame)
-    assert columns(written("", "table.parquet")) == {
+    (chunk,) = table.chunks()
+    assert list(chunk.lines) == [1, 2]
+    assert chunk.columns == {
         "a": ["1.5", ""],
         "n": ["1", "2"],
+        "big": [str(2**60), ""],
         "b": ["x", ""],
+        "k": ["u", "v"],
+        "t": ["True", ""],
         "c": ["2024-05-31", ""],
         "d": ["2024-05-31T10:00:00", ""],
+        "z": ["2024-05-31T10:00:00+02:00", ""],
     }
 
 
-def test_parquet_without_its_libraries_is_explained(written, monkeypatch):
-    def missing(path):
-        raise ImportError("no pyarrow")
+def test_parquet_is_read_in_chunks(tmp_path):
+    frame = pandas.DataFrame({"a": range(10), "b": list("abcdefghij")})
+    frame.to_parquet(tmp_path / "table.pq", row_group_size=4)
+    chunks = list(open_table(tmp_path / "table.pq").chunks(3))
+    assert max(len(chunk.lines) for chunk in chunks) <= 3
+    assert [line for chunk in chunks for line in chunk.lines] == list(range(1, 11))
+    assert [cell for chunk in chunks for cell in chunk.columns["b"]] == list("abcdefghij")
 
-    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(read_parquet=missing))
-    with pytest.raises(ValueError, match="pip install pandas pyarrow, or save the table as CSV"):
+
+@pytest.mark.parametrize(
+    ("values", "kind"), [([[1, 2]], "list"), ([b"x"], "binary"), ([time(10, 30)], "time64")]
+)
+def test_parquet_columns_of_other_types_are_refused(tmp_path, values, kind):
+    pandas.DataFrame({"a": [1], "b": values}).to_parquet(tmp_path / "table.parquet")
+    with pytest.raises(ValueError, match=rf"column 'b': expected numbers, .* received {kind}"):
+        open_table(tmp_path / "table.parquet")
+
+
+def test_a_damaged_parquet_file_is_reported(written):
+    with pytest.raises(ValueError, match=r"table.parquet can't be read as Parquet: "):
+        open_table(written("not Parquet", "table.parquet"))
+
+
+def test_parquet_without_pyarrow_is_explained(written, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ValueError, match=r"needs pyarrow: pip install 'tacit-torch\[parquet\]'"):
         open_table(written("", "table.parquet"))

@@ -294,5 +294,5 @@ def test_predict_takes_a_table_of_pandas():
 
 @pytest.mark.parametrize("inputs", [[["a", 1.0]], np.array([["a"]]), np.array([[1, None]])])
 def test_text_among_the_inputs_is_refused(inputs):
-    with pytest.raises(TypeError, match="received .* with text or mixed values. Pass labels as"):
+    with pytest.raises(TypeError, match="received .* with text, dates or mixed values"):
         tacit.evaluate(nn.Linear(2, 2), (inputs, [0]), likelihood=tacit.Categorical())

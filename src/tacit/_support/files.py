@@ -161,6 +161,15 @@ def read(path: Path, key: str, writer: str) -> tuple[dict[str, Any], dict[str, T
     return header, tensors
 
 
+def holds(path: Path, key: str) -> bool:
+    """Return whether a file is of the kind that a metadata key identifies."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return key in (file.metadata() or {})
+    except UNREADABLE:
+        return False
+
+
 def _parsed(path: Path, text: str) -> dict[str, Any]:
     """Return a header of this version."""
     try:

@@ -10,6 +10,8 @@ from typing import Any
 
 from tacit.data.table_files import open_table
 from tacit.integrations.files import FileModel, Settings, train_images, train_table
+from tacit.integrations.files.learning import DEFAULT
+from tacit.methods.by_name import METHODS
 from tacit.studies.folders import check_folder
 
 FOR_TABLES = ("target", "task", "ignore", "categories", "hidden")
@@ -52,6 +54,10 @@ def add_to(commands: Any) -> None:
         "--skip-broken", action="store_true", help="leave out images that can't be read"
     )
     parser.add_argument(
+        "--method", choices=tuple(METHODS), default=DEFAULT, metavar="NAME",
+        help=f"method, {DEFAULT} by default: {', '.join(METHODS)}",
+    )  # fmt: skip
+    parser.add_argument(
         "--epochs", type=int, help="passes over the data (by default held-out examples decide)"
     )
     parser.add_argument("--lr", type=float, help="learning rate (0.03)")
@@ -71,7 +77,10 @@ def _train(arguments: argparse.Namespace) -> int:
     images = _are_images(arguments)
     _refuse(arguments, FOR_TABLES if images else FOR_IMAGES, "images" if images else "tables")
     folder = out.with_name(f"{out.name}.checkpoints")
-    settings = Settings(arguments.epochs, arguments.lr, arguments.seed, folder)
+    settings = Settings(
+        arguments.epochs, arguments.lr, arguments.seed, folder, folder=out.parent,
+        method=arguments.method,
+    )  # fmt: skip
     try:
         model = (_train_images if images else _train_table)(arguments, settings)
     except ValueError as error:

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 
 from tacit._support import checks
 from tacit._support.trees import map_tensors, tensors_in
+from tacit.data.decoding import listed
 from tacit.data.images import Images
 
 
@@ -237,13 +238,14 @@ def _moved(tensor: Tensor, like: Tensor) -> Tensor:
 def _in_memory(name: str, source: Any, targets: bool) -> Batch:
     """Return all data as one batch of tensors."""
     pair = isinstance(source, tuple | list) and len(source) == 2
-    table = hasattr(source, "to_numpy")
+    table = hasattr(source[0] if pair else source, "to_numpy")
     if not pair and (targets or not (table or isinstance(source, Tensor | np.ndarray | Mapping))):
         alone = "" if targets else "a tensor or array, a dict of them, or "
         parts = f" of length {len(source)}" if isinstance(source, tuple | list) else ""
         raise TypeError(
             f"{name}: expected {alone}a pair of tensors or arrays, inputs and targets; a Dataset "
             f"or a DataLoader with a length; received {type(source).__name__}{parts}."
+            + (" Separate inputs and target: (x, y)." if table and targets else "")
         )
     inputs, wanted = source if pair else (source, None)
     if targets and wanted is None:
@@ -263,7 +265,8 @@ def _in_memory(name: str, source: Any, targets: bool) -> Batch:
     check_lengths(name, tensors_in(batch.inputs), batch.targets)
     for part, tensors in (("inputs", tensors_in(inputs)), ("targets", tensors_in(batch.targets))):
         if not all(t.isfinite().all() for t in tensors if t.is_floating_point()):
-            raise ValueError(f"{name}: some {part} are not finite (NaN or infinite).")
+            hint = " tacit.data.TableEncoder encodes tables with missing values." if table else ""
+            raise ValueError(f"{name}: some {part} are not finite (NaN or infinite).{hint}")
     return batch
 
 
@@ -281,18 +284,48 @@ def as_tensor(name: str, data: Any) -> Tensor:
         if isinstance(data, Tensor | list | tuple):
             return torch.as_tensor(data)
         # torch would read a pandas DataFrame column by column.
-        array = data if isinstance(data, np.ndarray) else np.array(data)
+        array = data if isinstance(data, np.ndarray) else _array(data)
         return torch.as_tensor(array.copy() if min(array.strides, default=0) < 0 else array)
     except (TypeError, ValueError, RuntimeError):
         kind, hint = type(data).__name__, ""
-        if not isinstance(data, Tensor | str) and np.asarray(data).dtype.kind in "OUS":
+        if not isinstance(data, Tensor | str) and np.asarray(data).dtype.kind in "OUSMm":
             hint = (
-                " with text or mixed values. Pass labels as integers, as from np.unique(labels, "
-                "return_inverse=True), and columns as numbers, as from tacit.data.TableEncoder."
+                f" with text, dates or mixed values{_columns(data)}. Pass labels as integers, as "
+                "from np.unique(labels, return_inverse=True), and columns as numbers, as from "
+                "tacit.data.TableEncoder; or use the estimators of tacit.integrations.sklearn, "
+                "which take such tables as they are."
             )
         raise TypeError(
             f"{name}: expected tensors or arrays, received {kind}{hint or '.'}"
         ) from None
+
+
+def _array(data: Any) -> np.ndarray:
+    """Return an array; numbers, truth values and missing values of pandas as floats together."""
+    kinds = {_kind(dtype) for dtype in getattr(data, "dtypes", [])} if _is_frame(data) else set()
+    if len(kinds) > 1 and kinds <= {*"biuf"}:
+        return np.asarray(data.to_numpy(dtype=np.float64, na_value=np.nan))
+    return np.array(data)
+
+
+def _is_frame(data: object) -> bool:
+    """Return whether data are a pandas DataFrame, without importing pandas."""
+    return hasattr(data, "columns") and hasattr(data, "to_numpy")
+
+
+def _kind(dtype: object) -> str:
+    return str(getattr(dtype, "kind", "O"))
+
+
+def _columns(data: Any) -> str:
+    """Return which columns of a DataFrame hold no numbers, for an error message."""
+    if not _is_frame(data):
+        return ""
+    names = [
+        str(name) for name, dtype in zip(data.columns, data.dtypes, strict=True)
+        if _kind(dtype) not in "biuf"
+    ]  # fmt: skip
+    return f" in {listed(names)}" if names else ""
 
 
 def check_lengths(name: str, inputs: Sequence[Tensor], targets: Tensor | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import os
 from collections import Counter, defaultdict
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from tacit.data.decoding import listed, readable_suffixes
+from tacit.data.table_files import open_table
 
 PARTS = {
     "train": "train", "val": "validation", "valid": "validation", "validation": "validation",
@@ -184,21 +184,36 @@ def _raise(error: OSError) -> NoReturn:
     raise error
 
 
+def rows_of(path: Path, *columns: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the rows of a CSV of images, by lower-case names of columns, with their lines.
+
+    Args:
+        path: The CSV.
+        *columns: Columns in which every row has a value, in any case.
+
+    Raises:
+        ValueError: If a column or a value is missing.
+    """
+    table = open_table(path)
+    names = {name.lower(): name for name in table.names}
+    if not {*columns} <= {*names}:
+        needed = " and ".join(columns)
+        raise ValueError(
+            f"{path}: expected the column{'s' if len(columns) > 1 else ''} {needed}, with files "
+            f"relative to it, in its first line; received {listed(table.names)}."
+        )
+    for chunk in table.chunks():
+        for i, line in enumerate(chunk.lines):
+            row = {name: chunk.columns[given][i] for name, given in names.items()}
+            for column in columns:
+                if not row[column]:
+                    raise ValueError(f"line {line} of {path} has no {column}.")
+            yield line, row
+
+
 def _in_table(table: Path) -> list[ImageFile]:
     """Return the files listed in a CSV with the columns file, label and possibly split."""
-    with table.open(newline="", encoding="utf-8-sig") as lines:
-        rows = csv.reader(lines)
-        header = [name.strip().lower() for name in next(rows, [])]
-        if not {"file", "label"} <= set(header):
-            raise ValueError(
-                f"image_folder: expected the columns file and label, and possibly split, in the "
-                f"first line of {table}; received {listed(header) or 'none'}."
-            )
-        found = [
-            _from_row(table, rows.line_num, dict(zip(header, map(str.strip, row), strict=False)))
-            for row in rows
-            if any(cell.strip() for cell in row)
-        ]
+    found = [_from_row(table, line, row) for line, row in rows_of(table, "file", "label")]
     twice = [name for name, count in Counter(file.path for file in found).items() if count > 1]
     if twice:
         raise ValueError(
@@ -210,9 +225,6 @@ def _in_table(table: Path) -> list[ImageFile]:
 
 
 def _from_row(table: Path, line: int, row: dict[str, str]) -> ImageFile:
-    for column in ("file", "label"):
-        if not row.get(column):
-            raise ValueError(f"image_folder: line {line} of {table} has no {column}.")
     part = row.get("split", "train").lower()
     if part not in PARTS:
         raise ValueError(

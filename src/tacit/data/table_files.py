@@ -9,11 +9,10 @@ import csv
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
+from tacit.data import parquet_file
 from tacit.data.decoding import listed
 from tacit.data.text_columns import is_number
 
@@ -59,7 +58,11 @@ class TableFile:
                 its line.
         """
         if not self.separator:
-            yield from _parquet_chunks(self.path, self.names, size)
+            start = 1
+            for columns in parquet_file.chunks(self.path, self.names, size):
+                count = len(columns[self.names[0]])
+                yield Chunk(range(start, start + count), columns)
+                start += count
             return
         rows = _rows(self.path, self.separator)
         _, header = next(rows)
@@ -99,9 +102,10 @@ def open_table(path: str | Path) -> TableFile:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}.")
     if path.suffix.lower() in PARQUET:
-        names = tuple(map(str, _frame(path).columns))
+        columns = parquet_file.columns_of(path)
+        names = tuple(name for name in columns if not parquet_file.is_index(name))
         _check_names(path, names)
-        return TableFile(path, names, 0, "")
+        return TableFile(path, names, len(columns) - len(names), "")
     header, separator = _header(path)
     names = tuple(name.strip() for name in header if name.strip())
     _check_names(path, names)
@@ -163,33 +167,3 @@ def _rows(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
 
 def _name(separator: str) -> str:
     return {",": "comma", ";": "semicolon", "\t": "tab"}[separator]
-
-
-def _frame(path: Path) -> Any:
-    try:
-        import pandas
-
-        return pandas.read_parquet(path)
-    except ImportError:  # pandas, or the library that it reads Parquet with
-        raise ValueError(
-            f"{path}: Parquet needs pandas and pyarrow: pip install pandas pyarrow, or save the "
-            "table as CSV."
-        ) from None
-
-
-def _parquet_chunks(path: Path, names: Sequence[str], size: int) -> Iterator[Chunk]:
-    frame = _frame(path)
-    for start in range(0, len(frame), size):
-        part = frame.iloc[start : start + size]
-        columns = {
-            name: [_cell(value) for value in part.iloc[:, i].astype(object)]
-            for i, name in enumerate(names)
-        }
-        yield Chunk(range(start + 1, start + len(part) + 1), columns)
-
-
-def _cell(value: Any) -> str:
-    """Return a value of pandas as it would be in a CSV."""
-    if value is None or value != value or type(value).__name__ in ("NAType", "NaTType"):
-        return ""
-    return value.isoformat() if isinstance(value, date) else str(value).strip()

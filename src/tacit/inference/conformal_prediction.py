@@ -275,7 +275,7 @@ def _calibrated_intervals(
     if prediction.mean.isnan().any() or prediction.std.isnan().any():
         raise ValueError("conformal: some predictions are NaN.")
     if score == "std":
-        errors = (y - prediction.mean).abs() / _positive(prediction.std)
+        errors = standardised_errors(prediction, y)
     else:
         low, high = prediction.interval(level)
         errors = torch.maximum(low - y, y - high)
@@ -292,6 +292,11 @@ def _slack(values: Tensor) -> float:
     """
     dtypes = values.dtype, torch.float32
     return ROUNDING * min(torch.finfo(dtype).eps for dtype in dtypes)
+
+
+def standardised_errors(prediction: RegressionPredictive, targets: Tensor) -> Tensor:
+    """Return the errors in units of the predictive standard deviations, in their shape."""
+    return (targets - prediction.mean).abs() / _positive(prediction.std)
 
 
 def _positive(std: Tensor) -> Tensor:

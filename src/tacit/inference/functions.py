@@ -54,6 +54,9 @@ class Predictor(nn.Module, ABC):
     cost: Cost | None = None
     """Cost of training, if known."""
 
+    preprocessing: dict[str, Any] | None = None
+    """Preprocessing of the inputs as JSON-serialisable data, if a file described it."""
+
     def __init__(self, likelihood: Likelihood) -> None:
         super().__init__()
         self.likelihood = likelihood

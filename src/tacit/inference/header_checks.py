@@ -109,7 +109,8 @@ PREDICTOR = schema.record(
         "likelihood": LIKELIHOOD,
         "cost": schema.optional(schema.dataclass_rule(Cost)),
         "version": schema.anything,
-    }
+    },
+    optional={"preprocessing": schema.table_of(schema.anything)},
 )
 SETTINGS: dict[str, dict[str, schema.Rule]] = {
     "Members": {"members": schema.integer(1, 2**31)},

@@ -47,7 +47,7 @@ def save(
         )
     header = describe_model(model)
     if preprocessing is not None:
-        header["preprocessing"] = _plain(preprocessing)
+        header["preprocessing"] = plain_preprocessing(preprocessing)
     path, tensors = Path(path), model.state_dict()
     check_likelihood("save", header["likelihood"], header["network"], tensors)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def save(
     return path
 
 
-def _plain(preprocessing: Mapping[str, Any]) -> dict[str, Any]:
+def plain_preprocessing(preprocessing: Mapping[str, Any]) -> dict[str, Any]:
     """Return the preprocessing as it will be read from the file."""
     if not isinstance(preprocessing, Mapping):
         raise TypeError(f"preprocessing: expected a dict, received {preprocessing!r}.")

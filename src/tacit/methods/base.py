@@ -29,8 +29,8 @@ class Method(ABC):
         train: Any,
         validation: Any = None,
         *,
-        epochs: int,
-        lr: float,
+        epochs: int | None,
+        lr: float | None,
         likelihood: Likelihood | None = None,
         parametrization: Parametrization | None = None,
         seed: int = 0,
@@ -43,8 +43,10 @@ class Method(ABC):
             train: A pair of tensors or arrays, `tacit.data.Images`, a Dataset, or a DataLoader.
             validation: Held-out data in the same form, for calibration and tuning; required by some
                 methods.
-            epochs: Number of passes over the data.
-            lr: Base learning rate, before the parametrization's scaling.
+            epochs: Number of passes over the data; None if validation data decide, as in
+                `tacit.fit`, for each network.
+            lr: Base learning rate, before the parametrization's scaling; None for that of
+                `tacit.fit`.
             likelihood: Likelihood of the outputs, which is copied; `Categorical()` by default.
             parametrization: Sets initial scales and learning rates; by default the weights from
                 `make_net` are kept.

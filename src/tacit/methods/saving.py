@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from tacit._support import files
 from tacit.inference.functions import Cost, Predictor
 from tacit.inference.header_checks import check_likelihood
 from tacit.inference.headers import build_likelihood, build_network, describe_likelihood
+from tacit.inference.saving import plain_preprocessing
 from tacit.methods import swag
 from tacit.methods.laplace import LastLayer
 from tacit.methods.learned import Members, Plain, Sampled
@@ -24,12 +25,16 @@ KINDS: dict[str, type[Predictor]] = {
 }
 
 
-def save(predictor: Predictor, path: str | Path) -> Path:
+def save(
+    predictor: Predictor, path: str | Path, *, preprocessing: Mapping[str, Any] | None = None
+) -> Path:
     """Write a predictor to a file.
 
     Args:
         predictor: Predictor from `Method.fit`.
         path: File to write, usually ending in .safetensors; replaced atomically.
+        preprocessing: Preprocessing of the inputs as JSON-serialisable data, which `load` restores
+            as `predictor.preprocessing`.
 
     Returns:
         The path.
@@ -46,6 +51,8 @@ def save(predictor: Predictor, path: str | Path) -> Path:
         "likelihood": describe_likelihood(predictor.likelihood),
         "cost": None if predictor.cost is None else asdict(predictor.cost),
     }
+    if preprocessing is not None:
+        header["preprocessing"] = plain_preprocessing(preprocessing)
     path, tensors = Path(path), predictor.tensors()
     check_likelihood("save", header["likelihood"], header["settings"]["network"], tensors)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,4 +94,5 @@ def load(path: str | Path, make_net: Callable[[], nn.Module] | None = None) -> P
     predictor.load_tensors(tensors)
     if header["cost"] is not None:
         predictor.cost = Cost(**header["cost"])
+    predictor.preprocessing = header.get("preprocessing")
     return predictor.eval()

@@ -56,6 +56,10 @@ class SWAG(Method):
                 "SWAG: a resumed run would lack the weights that were collected before; expected "
                 "no checkpoint, or resume='never'."
             )
+        if task.settings.get("epochs") is None:
+            raise ValueError(
+                "SWAG: expected a number of epochs: it collects weights in their second half."
+            )
         net = task.net()
         seen: list[Tensor] = []
         first = task.settings["epochs"] // 2

@@ -74,8 +74,8 @@ class Task:
         if member and arguments.get("checkpoint") is not None:  # a folder belongs to one run
             arguments["checkpoint"] = Path(arguments["checkpoint"]) / f"member-{member}"
         # Validate after each epoch only if the result is used: it is slow for small networks.
-        watched = self.settings.get("early_stopping") or self.settings.get("callbacks")
-        validation = self.validation if watched else None
+        stops = self.settings.get("early_stopping") or arguments.get("epochs") is None
+        validation = self.validation if stops or self.settings.get("callbacks") else None
         if getattr(model, "likelihood", None) is None:
             arguments |= {"likelihood": self.likelihood, "parametrization": self.parametrization}
         return fit(model, self.train, validation, **arguments)

@@ -54,7 +54,16 @@ class Standardise(nn.Module):
         return cls(mean, positive_std(mean, std, x.dtype))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the standardised columns."""
+        """Return the standardised columns.
+
+        Raises:
+            ValueError: If the number of columns is another.
+        """
+        if x.shape[-1:] != self.mean.shape:
+            raise ValueError(
+                f"inputs: expected {len(self.mean)} columns, as in training, received the shape "
+                f"{tuple(x.shape)}."
+            )
         return (x - self.mean) / self.std
 
     def extra_repr(self) -> str:

@@ -300,7 +300,7 @@ def test_divergence_removes_checkpoints(table, tmp_path, monkeypatch):
         checkpoint.mkdir()
         raise TrainingDivergedError
 
-    monkeypatch.setattr("tacit.integrations.files.training.fit", diverge)
+    monkeypatch.setattr("tacit.integrations.files.learning.fit", diverge)
     with pytest.raises(TrainingDivergedError):
         train_table(table, "price", settings=Settings(checkpoint=folder))
     assert not folder.exists()

@@ -33,7 +33,7 @@ def test_texts_are_classes(written):
     table, notes = read(written(x=NUMBERS, y=LABELS))
     assert table.classes == ("no", "yes")
     assert table.targets.tolist() == [0, 1] * 20
-    np.testing.assert_array_equal(table.columns["x"], NUMBERS)
+    np.testing.assert_array_equal(table.columns["x"][:], NUMBERS)
     assert "task: classification of y, 2 classes; --task changes this" in notes
     assert "column x: numbers" in notes
 

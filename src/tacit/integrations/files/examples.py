@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tacit.data.decoding import decode_files, default_workers, listed
-from tacit.data.image_files import files_of, images_in
+from tacit.data.image_files import files_of, images_in, rows_of
 from tacit.data.table_files import TableFile, open_table
 from tacit.data.text_columns import values_of
 from tacit.integrations.files.inputs import ImageInputs, TableInputs
@@ -149,13 +149,7 @@ def _new_images(path: Path) -> _Files:
         paths = list(images_in(path))
         names = [each.relative_to(path).as_posix() for each in paths]
     elif path.suffix.lower() == ".csv":
-        table = open_table(path)
-        if "file" not in table.names:
-            raise ValueError(
-                f"{path}: expected a column file with the images, relative to it; it has "
-                f"{', '.join(table.names)}."
-            )
-        names = [name for chunk in table.chunks() for name in chunk.columns["file"]]
+        names = [row["file"] for _, row in rows_of(path, "file")]
         paths = [path.parent / name for name in names]
     elif path.exists():
         names, paths = [path.name], [path]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,8 +17,10 @@ from tacit.data.table_columns import read
 from tacit.data.table_encoder import Column, TableEncoder
 from tacit.data.table_files import Chunk
 from tacit.data.text_columns import values_of
+from tacit.training.units import Moments
 
 MARGIN = 0.5  # of the training range, by which a number has to be outside to be foreign
+BLOCK = 16_384  # rows scaled at a time
 MOST_PIXELS = 4096  # height and width of images
 
 Columns: TypeAlias = Mapping[str, NDArray[Any]]
@@ -35,7 +37,12 @@ TABLE_RULE = schema.record(
         "kind": schema.text,
         "encoder": schema.anything,  # checked by TableEncoder.from_dict
         "seen": schema.list_of(SEEN),
-    }
+    },
+    optional={
+        "scaling": schema.record(
+            {"mean": schema.list_of(schema.number()), "std": schema.list_of(schema.number(1e-300))}
+        )
+    },
 )
 IMAGES_RULE = schema.record(
     {
@@ -101,17 +108,27 @@ class TableInputs:
     Attributes:
         encoder: Turns rows into numbers.
         seen: What training rows have in each column of the encoder.
+        scaling: Mean and standard deviation of each feature, for models that don't standardise
+            their inputs themselves.
     """
 
     encoder: TableEncoder
     seen: tuple[Seen, ...]
+    scaling: tuple[tuple[float, ...], tuple[float, ...]] | None = None
 
     @classmethod
-    def fit(cls, columns: Columns) -> TableInputs:
-        """Return how to encode the columns of training rows, and what they have."""
-        encoder = TableEncoder.fit(dict(columns))
-        seen = tuple(Seen.of(column, columns[column.name]) for column in encoder.columns)
-        return cls(encoder, seen)
+    def fit(cls, columns: Iterable[tuple[str, NDArray[Any]]]) -> TableInputs:
+        """Return how to encode the columns of training rows, and what they have.
+
+        Args:
+            columns: Names and values, one column at a time.
+        """
+        encoded, seen = [], []
+        for name, values in columns:
+            (column,) = TableEncoder.fit({name: values}).columns
+            encoded.append(column)
+            seen.append(Seen.of(column, values))
+        return cls(TableEncoder(tuple(encoded)), tuple(seen))
 
     def read(self, chunk: Chunk, *, comma: bool = False) -> dict[str, NDArray[Any]]:
         """Return the values of the columns in a chunk of a file; further columns are ignored.
@@ -132,7 +149,23 @@ class TableInputs:
 
     def encoded(self, columns: Columns) -> Tensor:
         """Return rows as numbers, (B, features), in float32."""
-        return torch.from_numpy(self.encoder.transform(dict(columns)))
+        return self.scale_(torch.from_numpy(self.encoder.transform(dict(columns))))
+
+    def standardised(self, rows: Tensor) -> TableInputs:
+        """Return the inputs with the scaling of encoded training rows."""
+        moments = Moments()
+        for block in rows.split(BLOCK):
+            moments.add(block)
+        mean, std = moments.mean.float(), moments.std.float()
+        return replace(self, scaling=(tuple(mean.tolist()), tuple(std.tolist())))
+
+    def scale_(self, rows: Tensor) -> Tensor:
+        """Change encoded rows, in place, to the units of `scaling`, if there is one."""
+        if self.scaling is not None:
+            mean, std = (torch.tensor(values) for values in self.scaling)
+            for block in rows.split(BLOCK):
+                block.sub_(mean).div_(std)
+        return rows
 
     def foreign(self, columns: Columns, texts: Mapping[str, list[str]]) -> list[list[str]]:
         """Return, for each row, the columns with foreign values, as `name: value`.
@@ -151,7 +184,10 @@ class TableInputs:
     def to_dict(self) -> dict[str, Any]:
         """Return a description as JSON-serialisable data."""
         seen = [{**asdict(each), "rare": list(each.rare)} for each in self.seen]
-        return {"kind": "table", "encoder": self.encoder.to_dict(), "seen": seen}
+        found = {"kind": "table", "encoder": self.encoder.to_dict(), "seen": seen}
+        if self.scaling is not None:
+            found["scaling"] = {"mean": list(self.scaling[0]), "std": list(self.scaling[1])}
+        return found
 
 
 @dataclass(frozen=True)
@@ -201,7 +237,18 @@ def inputs_from_dict(given: Mapping[str, Any]) -> TableInputs | ImageInputs:
         seen = [Seen(each["low"], each["high"], tuple(each["rare"])) for each in given["seen"]]
         if len(seen) != len(encoder.columns):
             raise ValueError("inputs: expected one entry of 'seen' for each column.")
-        return TableInputs(encoder, tuple(seen))
+        return TableInputs(encoder, tuple(seen), _scaling(given.get("scaling"), encoder))
     if len(given["mean"]) != len(given["std"]) or len(given["mean"]) not in (1, 3):
         raise ValueError("inputs: expected mean and std of 1 or 3 channels.")
     return ImageInputs(given["height"], given["width"], tuple(given["mean"]), tuple(given["std"]))
+
+
+def _scaling(
+    given: Mapping[str, Any] | None, encoder: TableEncoder
+) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    if given is None:
+        return None
+    mean, std = tuple(given["mean"]), tuple(given["std"])
+    if not len(mean) == len(std) == len(encoder.features):
+        raise ValueError("inputs: expected mean and std of each feature in 'scaling'.")
+    return mean, std

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -9,23 +10,19 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from tacit._support import schema
+from tacit._support import files, schema
 from tacit._support.files import check_header
 from tacit.calling import Variational
+from tacit.inference import Predictor, predict
 from tacit.inference import load as load_model
-from tacit.inference import predict
 from tacit.inference import save as save_model
-from tacit.inference.conformal_prediction import (
-    ConformalIntervals,
-    ConformalSets,
-    class_scores,
-    threshold,
-)
+from tacit.inference.held_out_scores import regions
 from tacit.inference.prediction_sets import PredictionIntervals, PredictionSets
 from tacit.integrations.files.inputs import RULE as INPUTS
 from tacit.integrations.files.inputs import ImageInputs, TableInputs, inputs_from_dict
 from tacit.likelihood import Categorical, Gaussian
 from tacit.likelihood.predictive import ClassPredictive, RegressionPredictive
+from tacit.methods import saving as methods
 from tacit.metrics.arguments import between_0_and_1
 
 KEY = "files"  # entry of the preprocessing
@@ -48,7 +45,8 @@ class FileModel:
     """A trained model for rows of tables or images, made by `train_table` or `train_images`.
 
     Attributes:
-        model: The variational model, with its likelihood, classes and temperature.
+        model: The variational model, or the predictor of another method, with its likelihood,
+            classes and temperature.
         inputs: What the inputs are.
         target: Name of the target.
         seed: Seed of the functions that predictions draw: they are the same in each call.
@@ -57,7 +55,7 @@ class FileModel:
         foreign: Largest epistemic uncertainty of an input that is not foreign, or None.
     """
 
-    model: Variational
+    model: Variational | Predictor
     inputs: TableInputs | ImageInputs
     target: str
     seed: int = 0
@@ -111,20 +109,12 @@ class FileModel:
         Raises:
             ValueError: If too few examples were held out for the level.
         """
+        if self.scores is not None:
+            return regions(prediction, self.scores, level)
         level = between_0_and_1("level", level)
-        shape: tuple[int, ...]
         if isinstance(prediction, ClassPredictive):
-            if self.scores is None:
-                return _likeliest(prediction, level)
-            found, shape = threshold(self.scores, level)[..., None], prediction.probs.shape[1:]
-            sets = ConformalSets(level, "lac", found, shape, 0.0, 0, allow_empty=False)
-            return sets(prediction)
-        if self.scores is None:
-            return PredictionIntervals(*prediction.interval(level), level)
-        shape = prediction.mean.shape[1:]
-        return ConformalIntervals(level, "std", threshold(self.scores, level), shape, joint=False)(
-            prediction
-        )
+            return _likeliest(prediction, level)
+        return PredictionIntervals(*prediction.interval(level), level)
 
     def is_uncertain(self, prediction: ClassPredictive | RegressionPredictive) -> Tensor:
         """Return whether functions disagree more than on 99 % of held-out examples, (B,)."""
@@ -134,7 +124,8 @@ class FileModel:
     def save(self, path: str | Path) -> Path:
         """Write the model to a file without pickle: safetensors and JSON.
 
-        `tacit.load` reads the same file as a variational model.
+        `tacit.load` reads the same file as a variational model; `tacit.methods.load` that of
+        another method as a predictor.
         """
         given = {
             "inputs": self.inputs.to_dict(),
@@ -145,7 +136,9 @@ class FileModel:
         }
         RULE("save", given)
         preprocessing = {**(self.model.preprocessing or {}), KEY: given}
-        return save_model(self.model, path, preprocessing=preprocessing)
+        if isinstance(self.model, Variational):
+            return save_model(self.model, path, preprocessing=preprocessing)
+        return methods.save(self.model, path, preprocessing=preprocessing)
 
     @classmethod
     def load(cls, path: str | Path) -> FileModel:
@@ -155,7 +148,9 @@ class FileModel:
             FileNotFoundError: If there is no such file.
             ValueError: If the file is damaged, or was written by something else.
         """
-        model = load_model(path)
+        path = Path(path)
+        another = files.holds(path, methods.KEY)
+        model = methods.load(path) if another else load_model(path)
         given = (model.preprocessing or {}).get(KEY)
         if given is None:
             raise ValueError(
@@ -183,14 +178,10 @@ def epistemic(prediction: ClassPredictive | RegressionPredictive) -> Tensor:
     return prediction.epistemic_std.reshape(len(prediction))
 
 
-def nonconformity(prediction: ClassPredictive | RegressionPredictive, targets: Tensor) -> Tensor:
-    """Return the scores of held-out examples that decide sets or intervals, (B,), sorted."""
-    if isinstance(prediction, ClassPredictive):
-        scores = class_scores(prediction, "lac").gather(-1, targets[:, None].cpu())[:, 0]
-    else:
-        errors = (prediction.aligned(targets) - prediction.mean).abs() / prediction.std
-        scores = errors.reshape(len(prediction))
-    return scores.cpu().double().sort().values
+def functions_in(prediction: ClassPredictive | RegressionPredictive) -> int:
+    """Return the number of functions that predictions come from."""
+    outputs = prediction.logits if isinstance(prediction, ClassPredictive) else prediction.means
+    return len(outputs)
 
 
 def _likeliest(prediction: ClassPredictive, level: float) -> PredictionSets:
@@ -202,16 +193,27 @@ def _likeliest(prediction: ClassPredictive, level: float) -> PredictionSets:
     return PredictionSets(members, level, prediction.class_names)
 
 
-def _check_fits(path: object, model: Variational, inputs: TableInputs | ImageInputs) -> None:
+def _check_fits(
+    path: object, model: Variational | Predictor, inputs: TableInputs | ImageInputs
+) -> None:
     """Raise ValueError unless inputs and likelihood fit the model of the file."""
     likelihood = model.likelihood
     named = isinstance(likelihood, Categorical) and likelihood.class_names is not None
+    arguments = _network_arguments(model)
     if isinstance(inputs, TableInputs):
-        columns = None if model.inputs is None else len(model.inputs.mean)
-        fits = columns == len(inputs.encoder.features)
-        fits = fits and (named or type(likelihood) is Gaussian)
+        fits = named or type(likelihood) is Gaussian
+        fits = fits and arguments.get("inputs") == len(inputs.encoder.features)
+        itself = isinstance(model, Variational) and model.inputs is not None
+        fits = fits and itself == (inputs.scaling is None)
     else:
-        arguments: Any = getattr(model.module, "arguments", {})
         fits = named and arguments.get("channels") == inputs.channels
     if not fits:
         raise ValueError(f"{path} is damaged: its model doesn't fit its description of inputs.")
+
+
+def _network_arguments(model: Variational | Predictor) -> Mapping[str, Any]:
+    if isinstance(model, Variational):
+        found: Mapping[str, Any] = getattr(model.module, "arguments", {})
+        return found
+    found = model.describe()["network"]
+    return found.get("arguments", {})  # type: ignore[no-any-return]

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import math
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,42 +11,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit._support import checks
-from tacit.calling import Variational, variational
 from tacit.data import Augmentation, image_folder
 from tacit.data.images import Images
 from tacit.data.splits import stratified
-from tacit.inference import calibrate
 from tacit.integrations.files.inputs import ImageInputs, TableInputs
-from tacit.integrations.files.model import QUANTILE, SAMPLES, FileModel, epistemic, nonconformity
+from tacit.integrations.files.learning import (
+    DEFAULT,
+    Settings,
+    check_task,
+    learned,
+    with_held_out,
+)
+from tacit.integrations.files.model import FileModel
+from tacit.integrations.files.stored_rows import StoredColumn, on_disk
 from tacit.integrations.files.training_table import Note, Task, read_training_table
-from tacit.likelihood import Categorical, Gaussian, Likelihood
 from tacit.models import MLP, ResNet18
-from tacit.training import TrainingDivergedError, fit
 
 SHARE = 0.1  # of the examples, held out for validation, and again for sets or intervals
 LEAST = 20  # rows held out, as long as these are at most a quarter
 NEEDED = 9  # examples that a level of 0.9 needs
+MOST_VALIDATION = 20_000  # rows held out for validation at most
 MOST_SCORES = 10_000  # examples held out for sets or intervals at most
-BLOCK = 65_536  # rows encoded at a time
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Settings of training.
-
-    Attributes:
-        epochs: Passes over the data; by default held-out examples end training.
-        lr: Learning rate, by default that of `tacit.fit`.
-        seed: Seed of splits, initial weights, training and predictions.
-        checkpoint: Folder by which a killed run resumes.
-        progress: Whether to show progress.
-    """
-
-    epochs: int | None = None
-    lr: float | None = None
-    seed: int = 0
-    checkpoint: Path | None = None
-    progress: bool = True
+BLOCK = 16_384  # rows encoded at a time
 
 
 def train_table(
@@ -85,27 +66,37 @@ def train_table(
     """
     settings = settings or Settings()
     table = read_training_table(
-        path, target, task=task, ignore=ignore, categories=categories, note=note
-    )
+        path, target, task=task, ignore=ignore, categories=categories, folder=settings.folder,
+        note=note,
+    )  # fmt: skip
+    classes = table.classes
+    check_task(settings, classes)
     groups = table.targets if table.classes else np.zeros(len(table.targets), dtype=np.int64)
     parts = _rows(groups, settings.seed)
-    inputs = TableInputs.fit({name: column[parts[0]] for name, column in table.columns.items()})
-    encoded = _encoded(inputs, table.columns)
+    inputs = TableInputs.fit((name, column[parts[0]]) for name, column in table.columns.items())
+    encoded = [_encoded(inputs, table.columns, rows, settings.folder) for rows in parts]
+    if settings.method != DEFAULT:  # plain networks don't standardise their inputs
+        inputs = inputs.standardised(encoded[0])
+        for rows in encoded:
+            inputs.scale_(rows)
     targets = torch.from_numpy(table.targets if table.classes else table.targets.astype(np.float32))
-    train, validation, held_out = ((encoded[rows], targets[rows]) for rows in parts)
-    del encoded
+    train, validation, held_out = (
+        (rows, targets[part]) for rows, part in zip(encoded, parts, strict=True)
+    )
+    del table, encoded
     note(
         f"rows: {len(train[0])} for training, {len(validation[0])} to end it, {len(held_out[0])} "
         "for sets or intervals"
     )
-    outputs = len(table.classes) or 1
-    with _seeded(settings.seed):
-        net = MLP(len(inputs.encoder.features), hidden, outputs)
-        model = variational(net, likelihood=_likelihood(table.classes))
-    sizes = (len(inputs.encoder.features), *hidden, outputs)
-    note(f"network: MLP {'-'.join(map(str, sizes))}")
-    _fit(model, train, validation, settings, standardise=True)
-    return _calibrated(FileModel(model, inputs, target, settings.seed), validation, held_out, note)
+    sizes = (len(inputs.encoder.features), *hidden, len(classes) or 1)
+    note(f"network: MLP {'-'.join(map(str, sizes))}{_described(settings)}")
+    model = learned(
+        lambda: MLP(sizes[0], hidden, sizes[-1]), classes, train, validation, settings,
+        table=True,
+    )  # fmt: skip
+    return with_held_out(
+        FileModel(model, inputs, target, settings.seed), validation, held_out, note
+    )
 
 
 def train_images(
@@ -153,13 +144,22 @@ def train_images(
     note(
         f"images: {len(train)} for training, {len(validation)} to end it, {len(held_out)} for sets"
     )
-    with _seeded(settings.seed):
-        net = ResNet18(len(classes), width=width)
-        model = variational(net, likelihood=_likelihood(classes))
-    note(f"network: ResNet18 of width {width}, images of {size} x {size} pixels")
-    _fit(model, train, validation, settings)
+    note(
+        f"network: ResNet18 of width {width}, images of {size} x {size} pixels"
+        f"{_described(settings)}"
+    )
+    model = learned(
+        lambda: ResNet18(len(classes), width=width), classes, train, validation, settings,
+        table=False,
+    )  # fmt: skip
     inputs = ImageInputs(size, size, train.mean, train.std)
-    return _calibrated(FileModel(model, inputs, "label", settings.seed), validation, held_out, note)
+    return with_held_out(
+        FileModel(model, inputs, "label", settings.seed), validation, held_out, note
+    )
+
+
+def _described(settings: Settings) -> str:
+    return "" if settings.method == DEFAULT else f", method {settings.method}"
 
 
 def _rows(groups: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], ...]:
@@ -172,75 +172,22 @@ def _rows(groups: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], ...]
     if count // 4 >= NEEDED:
         held_out = stratified(groups, min(SHARE, MOST_SCORES / count), LEAST, seed)
     rest = every[~held_out]
-    share = SHARE * count / len(rest)  # of the rest, equal to a tenth of all rows
+    # Of the rest, equal to a tenth of all rows.
+    share = min(SHARE * count, MOST_VALIDATION) / len(rest)
     validation = stratified(groups[rest], share, LEAST, seed)
     return rest[~validation], rest[validation], every[held_out]
 
 
-def _encoded(inputs: TableInputs, columns: dict[str, NDArray[Any]]) -> Tensor:
-    """Return all rows as numbers, encoded in blocks: categories take far more memory before."""
-    count = len(next(iter(columns.values())))
-    result = torch.empty(count, len(inputs.encoder.features))
-    for start in range(0, count, BLOCK):
-        block = {name: column[start : start + BLOCK] for name, column in columns.items()}
-        result[start : start + BLOCK] = inputs.encoded(block)
-    return result
-
-
-def _likelihood(classes: Sequence[str]) -> Likelihood:
-    return Categorical(class_names=list(classes)) if classes else Gaussian()
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seed torch's generator, and restore it afterwards."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        yield
-
-
-def _fit(
-    model: Variational,
-    train: Any,
-    validation: Any,
-    settings: Settings,
-    standardise: bool | None = None,
-) -> None:
-    try:
-        fit(
-            model, train, validation, epochs=settings.epochs, lr=settings.lr, seed=settings.seed,
-            standardise=standardise, checkpoint=settings.checkpoint, progress=settings.progress,
-        )  # fmt: skip
-    except TrainingDivergedError:
-        if settings.checkpoint is not None:  # another learning rate is another run
-            shutil.rmtree(settings.checkpoint, ignore_errors=True)
-        raise
-
-
-def _calibrated(found: FileModel, validation: Any, held_out: Any, note: Note) -> FileModel:
-    """Set the temperature of a classifier, and what decides sets, intervals and foreign inputs."""
-    if found.task == "classification":
-        generator = torch.Generator().manual_seed(found.seed)
-        calibrate(found.model, validation, samples=SAMPLES, generator=generator)
-    inputs, targets = _pair(held_out)
-    scores = None
-    if len(targets):
-        prediction = found.predict(inputs)
-        scores = nonconformity(prediction, targets)
-        shown = prediction.scores(targets)
-        names = ("accuracy", "nll") if found.classes else ("rmse", "nll")
-        results = ", ".join(f"{name} {shown[name]:.4g}" for name in names)
-        note(f"on {len(targets)} held-out examples: {results}")
-    else:
-        note(
-            "too few examples to hold some out for sets or intervals: theirs are those of the "
-            "model, without a guarantee"
-        )
-        prediction = found.predict(_pair(validation)[0])
-    ordered = epistemic(prediction).cpu().double().sort().values
-    largest = ordered[math.ceil(QUANTILE * len(ordered)) - 1].item()
-    return replace(found, scores=scores, foreign=largest)
-
-
-def _pair(data: Any) -> tuple[Any, Tensor]:
-    return (data, data.targets) if isinstance(data, Images) else data
+def _encoded(
+    inputs: TableInputs,
+    columns: Mapping[str, StoredColumn],
+    rows: NDArray[np.int64],
+    folder: Path | None,
+) -> Tensor:
+    """Return rows as numbers, on disk, encoded in blocks."""
+    result = on_disk((len(rows), len(inputs.encoder.features)), np.float32, folder)
+    for start in range(0, len(rows), BLOCK):
+        block = rows[start : start + BLOCK]
+        found = inputs.encoded({name: column[block] for name, column in columns.items()})
+        result[start : start + BLOCK] = found.numpy()
+    return torch.from_numpy(result)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tacit.data.table_columns import Kind
 from tacit.data.table_files import TableFile, open_table
 from tacit.data.text_columns import Survey, values_of
+from tacit.integrations.files.stored_rows import StoredColumn
 
 MOST_CLASSES = 20  # distinct whole numbers of a target that are still classes by default
 
@@ -23,15 +24,15 @@ Note: TypeAlias = Callable[[str], Any]
 
 @dataclass(frozen=True)
 class TrainingTable:
-    """A table in memory.
+    """A table that was read.
 
     Attributes:
-        columns: Values of the columns used, by name.
+        columns: The columns used, by name, on disk.
         targets: Targets: numbers, or indices of classes, (B,).
         classes: Names of the classes; none for regression.
     """
 
-    columns: dict[str, NDArray[Any]]
+    columns: dict[str, StoredColumn]
     targets: NDArray[Any]
     classes: tuple[str, ...]
 
@@ -43,6 +44,7 @@ def read_training_table(
     task: Task | None = None,
     ignore: Sequence[str] = (),
     categories: Sequence[str] = (),
+    folder: Path | None = None,
     note: Note = lambda text: None,
 ) -> TrainingTable:
     """Read a table, in two passes: one decides what columns hold, the other reads them.
@@ -53,6 +55,7 @@ def read_training_table(
         task: Classification or regression; decided by the target if None.
         ignore: Columns to leave out.
         categories: Columns of numbers that are codes of categories.
+        folder: Folder of a temporary file with the columns; by default that of the system.
         note: Receives what is decided.
 
     Raises:
@@ -78,8 +81,9 @@ def read_training_table(
             _check_numbers(table, survey)
     if len(kinds) < 2:
         raise ValueError(f"{path} has no column to predict {target!r} from.")
-    columns = _read(table, kinds)
-    found = columns.pop(target)
+    count = surveys[target].present
+    columns = _read(table, kinds, count, folder)
+    found = columns.pop(target)[:]
     for name in columns:
         note(f"column {name}: {_describe(surveys[name], kinds[name])}")
     if task == "regression":
@@ -169,17 +173,16 @@ def _check_numbers(table: TableFile, survey: Survey) -> None:
         )
 
 
-def _read(table: TableFile, kinds: dict[str, Kind]) -> dict[str, NDArray[Any]]:
-    parts: dict[str, list[NDArray[Any]]] = {name: [] for name in kinds}
-    shared: dict[str, str] = {}  # one string for all equal categories
+def _read(
+    table: TableFile, kinds: dict[str, Kind], count: int, folder: Path | None
+) -> dict[str, StoredColumn]:
+    columns = {name: StoredColumn.of(kind, count, folder) for name, kind in kinds.items()}
     for chunk in table.chunks():
-        for name, kind in kinds.items():
-            cells = chunk.columns[name]
-            if kind == "category":
-                cells = [shared.setdefault(cell, cell) for cell in cells]
+        for name, column in columns.items():
             comma = table.separator == ";"
-            parts[name].append(values_of(cells, kind, name, chunk.lines, comma=comma))
-    return {name: np.concatenate(arrays) for name, arrays in parts.items()}
+            cells = chunk.columns[name]
+            column.append(values_of(cells, column.kind, name, chunk.lines, comma=comma))
+    return columns
 
 
 def label_of(text: str) -> str:

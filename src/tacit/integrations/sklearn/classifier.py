@@ -10,14 +10,12 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
-from torch import Tensor
 
 from tacit.inference import calibrate
-from tacit.inference.conformal_prediction import ConformalSets, class_scores, threshold
+from tacit.inference.held_out_scores import regions
 from tacit.integrations.sklearn.estimator import Part, VariationalEstimator
 from tacit.likelihood import Categorical, Likelihood
 from tacit.likelihood.predictive import ClassPredictive
-from tacit.metrics.arguments import between_0_and_1
 
 
 class VariationalClassifier(ClassifierMixin, VariationalEstimator):
@@ -25,7 +23,7 @@ class VariationalClassifier(ClassifierMixin, VariationalEstimator):
 
     Inputs are standardised, a held-out part of the rows ends training and sets a temperature, and
     probabilities are averages over the functions that the model draws. Training takes place on the
-    CPU, in double precision unless `module` is given. Rows can't have weights.
+    CPU, in double precision unless `module` is given.
 
     Args:
         hidden: Widths of the hidden layers of the default network, `tacit.models.MLP`.
@@ -96,11 +94,7 @@ class VariationalClassifier(ClassifierMixin, VariationalEstimator):
                 "predict_set: no rows were held out. Set validation_fraction or conformal_fraction "
                 "above 0, and fit again."
             )
-        level = between_0_and_1("level", level)
-        found = threshold(torch.from_numpy(self.conformal_scores_), level)[..., None]
-        shape = (len(self.classes_),)
-        sets = ConformalSets(level, "lac", found, shape, penalty=0.0, free=0, allow_empty=False)
-        return sets(prediction).members.numpy()
+        return regions(prediction, torch.from_numpy(self.conformal_scores_), level).members.numpy()
 
     def predictive(self, X: Any) -> ClassPredictive:
         """Return the predictive distribution for a table: everything that `tacit.predict` gives.
@@ -131,7 +125,3 @@ class VariationalClassifier(ClassifierMixin, VariationalEstimator):
             calibrate(self.model_, validation, samples=self.samples, generator=generator)
         part = conformal or validation
         self.conformal_scores_ = None if part is None else self._scores(*part)
-
-    def _scores(self, inputs: Tensor, labels: Tensor) -> NDArray[np.float64]:
-        scores = class_scores(cast(ClassPredictive, self._predictive(inputs)), "lac")
-        return scores.gather(-1, labels[:, None])[:, 0].numpy()

@@ -21,21 +21,32 @@ from torch import Tensor, nn
 
 from tacit._support import checks
 from tacit.calling import variational
+from tacit.data.batches import Batches
 from tacit.data.splits import stratified
 from tacit.data.table_columns import columns_of
 from tacit.data.table_encoder import TableEncoder
 from tacit.inference import predict
+from tacit.inference.held_out_scores import nonconformity
 from tacit.integrations.sklearn import files
 from tacit.integrations.sklearn.randomness import seeded
+from tacit.integrations.sklearn.weights import (
+    in_proportion,
+    unweighted,
+    weighted,
+    weights_of,
+    with_weights,
+)
 from tacit.likelihood import Likelihood
-from tacit.likelihood.predictive import Predictive
+from tacit.likelihood.predictive import ClassPredictive, Predictive, RegressionPredictive
 from tacit.models import MLP
 from tacit.training import fit
+from tacit.training.units import set_units
 
 LEAST = 20  # rows to hold out, as long as these are at most a quarter
 
-Part: TypeAlias = tuple[Tensor, Tensor] | None
-"""Inputs and targets of some rows; None for no rows."""
+Pair: TypeAlias = tuple[Tensor, Tensor]
+"""Inputs and targets of some rows."""
+Part: TypeAlias = Pair | None
 Module: TypeAlias = nn.Module | Callable[[int, int], nn.Module] | None
 Self = TypeVar("Self", bound="VariationalEstimator")
 
@@ -80,7 +91,7 @@ class VariationalEstimator(BaseEstimator, ABC):
     def _calibrate(self, validation: Part, conformal: Part) -> None:
         """Calibrate the trained model, and set `conformal_scores_`."""
 
-    def fit(self: Self, X: Any, y: Any) -> Self:
+    def fit(self: Self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on a table.
 
         Args:
@@ -88,10 +99,14 @@ class VariationalEstimator(BaseEstimator, ABC):
                 DataFrame with numbers, categories, strings, dates and missing values, encoded by
                 `tacit.data.TableEncoder`.
             y: Targets.
+            sample_weight: Weights of the rows, (n,), at least 0. They multiply the losses of
+                training rows, and held-out rows count in proportion to them. Rows with weight 0 are
+                left out from the start.
 
         Returns:
             The estimator itself.
         """
+        X, y, weights = weights_of(X, y, sample_weight)
         targets, groups = self._read_targets(y)
         X = self._checked(X, reset=True)
         check_consistent_length(X, targets)
@@ -105,14 +120,37 @@ class VariationalEstimator(BaseEstimator, ABC):
             likelihood, outputs = self._likelihood(targets)
             net = self._network(len(self.encoder_.features), outputs)
             self.model_ = variational(net, likelihood=likelihood)
-            train, validation, conformal = self._parts(self._encoded(X), targets, groups)
-            self.history_ = fit(
-                self.model_, train, validation, epochs=self.epochs, lr=self.lr,
-                batch_size=self.batch_size, standardise=True, accelerator="cpu", seed=self.seed_,
-                progress=bool(self.verbose),
-            )  # fmt: skip
-            self._calibrate(validation, conformal)
+            rows = self._rows(groups)
+            if weights is not None:
+                rows = (rows[0], *(part[in_proportion(weights[part])] for part in rows[1:]))
+            like = next(net.parameters()).dtype
+            inputs, wanted = self._encoded(X), torch.as_tensor(targets)
+            wanted = wanted.to(like) if wanted.is_floating_point() else wanted
+            train, validation, conformal = ((inputs[part], wanted[part]) for part in rows)
+            held_out = validation if len(rows[1]) else None
+            self._train(train, held_out, None if weights is None else weights[rows[0]])
+            self._calibrate(held_out, conformal if len(rows[2]) else None)
         return self
+
+    def _train(
+        self, train: Pair, validation: Part, weights: NDArray[np.float64] | None = None
+    ) -> None:
+        settings: dict[str, Any] = {
+            "epochs": self.epochs, "lr": self.lr, "batch_size": self.batch_size,
+            "accelerator": "cpu", "seed": self.seed_, "progress": bool(self.verbose),
+        }  # fmt: skip
+        if weights is None:
+            self.history_ = fit(self.model_, train, validation, standardise=True, **settings)
+            return
+        model = self.model_
+        assert model.likelihood is not None
+        set_units(model, model.likelihood, Batches("train", train, self.batch_size), True)
+        model.likelihood = weighted(model.likelihood)
+        train = (train[0], with_weights(train[1], weights))
+        try:
+            self.history_ = fit(model, train, validation, standardise=False, **settings)
+        finally:
+            model.likelihood = unweighted(model.likelihood)
 
     def predictive(self, X: Any) -> Predictive:
         """Return the predictive distribution for a table: everything that `tacit.predict` gives.
@@ -185,10 +223,8 @@ class VariationalEstimator(BaseEstimator, ABC):
             )
         return found
 
-    def _parts(
-        self, inputs: Tensor, targets: NDArray[Any], groups: NDArray[np.int64]
-    ) -> tuple[Part, Part, Part]:
-        """Return training, validation and conformal parts."""
+    def _rows(self, groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+        """Return the rows for training, for validation, and for sets or intervals."""
         fractions = [
             checks.probability(name, getattr(self, name))
             for name in ("conformal_fraction", "validation_fraction")
@@ -198,19 +234,23 @@ class VariationalEstimator(BaseEstimator, ABC):
                 "validation_fraction and conformal_fraction: expected a sum below 1, received "
                 f"{fractions[1]:g} and {fractions[0]:g}."
             )
-        like = next(self.model_.parameters()).dtype
-        wanted = torch.as_tensor(targets)
-        wanted = wanted.to(like) if wanted.is_floating_point() else wanted
         left, parts = np.arange(len(groups)), []
         for fraction in fractions:
-            # A fraction of the rows that are left, equal to one of all rows.
+            # A share of the rows that are left, equal to one of all rows.
             share = fraction * len(groups) / len(left)
-            held_out = stratified(groups[left], share, LEAST, self.seed_) if fraction else None
-            rows = left[:0] if held_out is None else left[held_out]
-            left = left if held_out is None else left[~held_out]
-            parts.append((inputs[rows], wanted[rows]) if len(rows) else None)
-        return (inputs[left], wanted[left]), parts[1], parts[0]
+            held_out = np.zeros(len(left), dtype=bool)
+            if fraction:
+                held_out = stratified(groups[left], share, LEAST, self.seed_)
+            parts.append(left[held_out])
+            left = left[~held_out]
+        return left, parts[1], parts[0]
 
     def _predictive(self, inputs: Tensor) -> Predictive:
         generator = torch.Generator().manual_seed(self.seed_)
         return predict(self.model_, inputs, samples=self.samples, generator=generator)
+
+    def _scores(self, inputs: Tensor, targets: Tensor) -> NDArray[np.float64]:
+        """Return the scores of held-out rows that decide sets or intervals."""
+        prediction = self._predictive(inputs)
+        assert isinstance(prediction, ClassPredictive | RegressionPredictive)
+        return nonconformity(prediction, targets).numpy()

@@ -11,11 +11,10 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from tacit.inference.conformal_prediction import ConformalIntervals, threshold
+from tacit.inference.held_out_scores import regions
 from tacit.integrations.sklearn.estimator import Part, VariationalEstimator
 from tacit.likelihood import Gaussian, Likelihood
 from tacit.likelihood.predictive import RegressionPredictive
-from tacit.metrics.arguments import between_0_and_1
 
 
 class VariationalRegressor(RegressorMixin, VariationalEstimator):
@@ -24,7 +23,7 @@ class VariationalRegressor(RegressorMixin, VariationalEstimator):
     Inputs and targets are standardised, and a held-out part of the rows ends training and sets the
     noise scale, one for each target. Predictions are mixtures of Gaussians, one for each function
     that the model draws. Training takes place on the CPU, in double precision unless `module` is
-    given. Rows can't have weights.
+    given.
 
     Args:
         hidden: Widths of the hidden layers of the default network, `tacit.models.MLP`.
@@ -108,10 +107,7 @@ class VariationalRegressor(RegressorMixin, VariationalEstimator):
         if self.conformal_scores_ is None:
             low, high = prediction.interval(level)
             return _array(low), _array(high)
-        level = between_0_and_1("level", level)
-        found = threshold(torch.from_numpy(self.conformal_scores_), level)
-        shape = tuple(prediction.mean.shape[1:])
-        bounds = ConformalIntervals(level, "std", found, shape, joint=False)(prediction)
+        bounds = regions(prediction, torch.from_numpy(self.conformal_scores_), level)
         return _array(bounds.low), _array(bounds.high)
 
     def predictive(self, X: Any) -> RegressionPredictive:
@@ -137,12 +133,6 @@ class VariationalRegressor(RegressorMixin, VariationalEstimator):
 
     def _calibrate(self, validation: Part, conformal: Part) -> None:
         self.conformal_scores_ = None if conformal is None else self._scores(*conformal)
-
-    def _scores(self, inputs: Tensor, targets: Tensor) -> NDArray[np.float64]:
-        """Return the errors in units of the predictive standard deviation."""
-        prediction = cast(RegressionPredictive, self._predictive(inputs))
-        errors = (prediction.aligned(targets) - prediction.mean).abs() / prediction.std
-        return _array(errors)
 
 
 def _array(values: Tensor) -> NDArray[np.float64]:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tacit.studies.bench.grid import METHODS, Cell
+from tacit.methods.by_name import METHODS
+from tacit.studies.bench.grid import Cell
 from tacit.studies.bench.results import failed_names
 from tacit.studies.bench.summary import QUANTITIES, REFERENCE, Estimate, Quantity, Row, summarize
 from tacit.studies.plots import plot_comparison, plot_cost, plot_heat

@@ -12,39 +12,13 @@ from itertools import product
 from typing import Any, TypeVar
 
 from tacit._support import checks
-from tacit.methods import (
-    SWAG,
-    DeepEnsemble,
-    GeneralizedVI,
-    ImplicitBiasVI,
-    Laplace,
-    MCDropout,
-    MeanFieldVI,
-    Method,
-    Standard,
-    TemperatureScaling,
-)
+from tacit.methods import Method
+from tacit.methods.by_name import METHODS
 from tacit.scaling import optimizer_kind
 from tacit.scaling.parametrization import MaximalUpdate, Parametrization
 from tacit.scaling.parametrization import Standard as StandardParametrization
 from tacit.studies.bench.problems import PROBLEMS, Problem
 from tacit.studies.user_objects import load_object
-from tacit.weights import first_and_last
-
-METHODS: dict[str, Method] = {
-    "standard": Standard(),
-    "temperature_scaling": TemperatureScaling(),
-    "laplace_grid": Laplace("grid"),
-    "laplace_marglik": Laplace("marglik"),
-    "mean_field_vi": MeanFieldVI(samples=1, draws=8),
-    "mc_dropout": MCDropout(),
-    "swag": SWAG(),
-    "deep_ensemble": DeepEnsemble(5),
-    "implicit_bias_vi": ImplicitBiasVI(),
-    "implicit_bias_vi_paper": ImplicitBiasVI(first_and_last, draws=1, averaging="log_probs"),
-    "generalized_vi": GeneralizedVI(1.0),
-}
-"""Methods by their names on the command line and in reports."""
 
 PARAMETRIZATIONS: dict[str, type[Parametrization]] = {
     "sp": StandardParametrization,
