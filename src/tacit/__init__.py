@@ -16,6 +16,7 @@ from tacit.scaling import (
     parametrization,
 )
 from tacit.weights import (
+    adapters,
     covariance,
     divergence,
     every_layer,
@@ -62,6 +63,7 @@ __all__ = [
     "Relative",
     "Standard",
     "acquire",
+    "adapters",
     "calibrate",
     "conformal",
     "coordinate_check",

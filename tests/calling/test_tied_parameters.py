@@ -3,6 +3,7 @@
 import copy
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.testing import assert_close
 
@@ -57,3 +58,17 @@ def test_parameters_and_layers_may_be_shared_at_once():
     W, a, b = weights["0.weight"], weights["0.bias"], weights["1.bias"]
     expected = ((X @ W.T + a) @ W.T + b) @ W.T + a
     assert_close(model(X, weights=weights), expected)
+
+
+def test_states_hold_tied_parameters_as_tensors_of_their_own_and_load_into_tied_ones(tmp_path):
+    model = tacit.variational(Tied(), {"head": LowRank(2)})
+    state = model.state_dict()
+    save_file(state, tmp_path / "state.safetensors")  # refuses tensors that share memory
+    names = ("module.embedding.weight", "module.head.weight")
+    assert torch.equal(*(state[name] for name in names))
+    other = tacit.variational(Tied(), {"head": LowRank(2)})
+    other.load_state_dict(load_file(tmp_path / "state.safetensors"))
+    assert other.module.head.weight is other.module.embedding.weight
+    assert torch.equal(other.module.head.weight, model.module.head.weight)
+    kept = model.state_dict(keep_vars=True)
+    assert kept[names[0]] is kept[names[1]]

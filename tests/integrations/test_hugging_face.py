@@ -101,6 +101,27 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path):
         assert torch.equal(parts.state_dict()[name], value), name
 
 
+def test_checkpoints_of_a_model_with_tied_weights(tmp_path):
+    def gpt2():
+        torch.manual_seed(0)
+        config = transformers.GPT2Config(
+            vocab_size=20, n_embd=16, n_layer=1, n_head=2, n_positions=16, use_cache=False
+        )
+        return tacit.variational(transformers.GPT2LMHeadModel(config))
+
+    def run(model, folder):
+        made = trainer(model, folder, save_strategy="steps", save_steps=2)
+        made.train_dataset = [{"input_ids": words, "labels": words} for words in WORDS]
+        return made
+
+    whole, parts = gpt2(), gpt2()
+    run(whole, tmp_path).train()
+    run(parts, tmp_path).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert parts.module.lm_head.weight is parts.module.transformer.wte.weight
+    for name, value in whole.state_dict().items():
+        assert torch.equal(parts.state_dict()[name], value), name
+
+
 def test_gradient_accumulation_and_checkpointing(tmp_path):
     model, plain = wrapped(), wrapped()
     run = trainer(

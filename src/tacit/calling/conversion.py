@@ -14,13 +14,15 @@ from tacit.calling.caller import Caller, Weights
 from tacit.calling.interface import Wrapper, class_with_signature, wrapper_class
 from tacit.calling.model import Variational
 from tacit.calling.usage import tied_names
+from tacit.weights.adapter import merge_adapters
 
 
 def deterministic(model: Variational) -> nn.Module:
     """Return a copy of the wrapped module with the mean weights.
 
-    If the model standardises its inputs, the copy is a `torch.nn.Sequential` of the layer that does
-    and the module. Outputs are those of the module: for a model of real targets trained by
+    The mean terms of `tacit.adapters` are added to the weights of their layers. If the model
+    standardises its inputs, the copy is a `torch.nn.Sequential` of the layer that does and the
+    module. Outputs are those of the module: for a model of real targets trained by
     `tacit.fit`, in units of the targets' spread (`model.likelihood.location` and `.unit`).
 
     Examples:
@@ -30,6 +32,7 @@ def deterministic(model: Variational) -> nn.Module:
         Linear(in_features=4, out_features=2, bias=True)
     """
     module = copy.deepcopy(_variational(model).module)
+    merge_adapters(module)
     return module if model.inputs is None else nn.Sequential(copy.deepcopy(model.inputs), module)
 
 

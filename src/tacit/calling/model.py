@@ -27,7 +27,7 @@ from tacit.calling.interface import Wrapper, of_the_module
 from tacit.calling.noisy_weight import NotInActivationSpaceError
 from tacit.calling.operations import noisy_weights, with_viewed_means
 from tacit.calling.summary import call_notes, summary
-from tacit.calling.usage import tied_names
+from tacit.calling.usage import separate, tied_names
 from tacit.calling.verification import ActivationSpace
 from tacit.likelihood import Likelihood
 from tacit.models.standardise import Standardise
@@ -292,9 +292,16 @@ class Variational(FactorScaling, Wrapper):
         yield from super().named_children()
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the state, with all deferred updates applied."""
+        """Return the state, with all deferred updates applied.
+
+        Tied parameters have their value under every name, each time as a tensor of its own: in
+        safetensors, which Hugging Face's Trainer writes, tensors can't share memory.
+        """
         self.settle()
-        return super().state_dict(*args, **kwargs)
+        state = super().state_dict(*args, **kwargs)
+        if not kwargs.get("keep_vars", False):
+            separate(state)
+        return state
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *args: Any) -> None:
         self.settle()  # a later update would change the loaded values

@@ -38,7 +38,7 @@ class RecomputedParameters(dict[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         own = super().__getitem__(name)
-        if running_backward() == -1 or not self.weights:
+        if own is None or running_backward() == -1 or not self.weights:
             return own
         return self.weights.get(moment(name, own), own)
 

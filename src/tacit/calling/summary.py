@@ -20,8 +20,10 @@ def summary(
     notes: Sequence[str],
 ) -> str:
     """Return the text of `print(model)`: parameters, random layers, and notes on slow calls."""
+    frozen = sum(each.numel() for each in module.parameters() if not each.requires_grad)
+    trained = f", {counts['module'] - frozen:,} of them trained," if frozen else ""
     lines = [
-        f"Variational({type(module).__name__}): {counts['module']:,} parameters "
+        f"Variational({type(module).__name__}): {counts['module']:,} parameters{trained} "
         f"+ {counts['factors']:,} in covariance factors"
     ]
     width = max(len(layer.label) for layer in layers)

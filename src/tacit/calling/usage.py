@@ -39,6 +39,17 @@ def tied_names(module: nn.Module) -> dict[str, tuple[str, ...]]:
     }
 
 
+def separate(state: dict[str, Any]) -> None:
+    """Replace the tensors of a state dict that are an earlier one under another name by copies."""
+    seen = set[tuple[int, torch.Size]]()
+    for name, value in state.items():
+        if isinstance(value, Tensor) and value.numel() and not value.is_meta:
+            place = (value.data_ptr(), value.shape)
+            if place in seen:
+                state[name] = value.clone()
+            seen.add(place)
+
+
 def checked_use(
     module: nn.Module,
     weights: Mapping[str, Tensor],

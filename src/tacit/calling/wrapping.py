@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -14,6 +15,7 @@ from tacit.calling.interface import class_with_signature, wrapper_class
 from tacit.calling.model import Variational
 from tacit.likelihood import DiscreteLikelihood, Likelihood
 from tacit.scaling.parametrization import MaximalUpdate, Parametrization, Standard
+from tacit.weights.adapter_recipe import Adapters
 from tacit.weights.layers import RandomLayer
 from tacit.weights.noise import Gaussian, Noise
 from tacit.weights.recipes import REGRESSION_SCALE, relative_noise
@@ -50,8 +52,9 @@ def variational(
         module: Any module. It is wrapped, not copied.
         where: Which layers are random. A dict from layer names or globs to covariances; a list of
             names or globs, with `rank` (10 if left out); a function from the module to such a dict,
-            such as `tacit.first_and_last`, the paper's recipe; or None for `tacit.relative_noise`
-            in all layers with a weight matrix but the first.
+            such as `tacit.first_and_last`, the paper's recipe, or `tacit.adapters(rank=8)`, which
+            freezes a pretrained module and adds random terms of low rank; or None for
+            `tacit.relative_noise` in all layers with a weight matrix but the first.
         rank: Rank of the low-rank covariances if `where` is a list, or with None those of
             `tacit.every_layer`.
         noise: Distribution of z in w = mean + S z; `tacit.noise.Gaussian()` if left out.
@@ -104,6 +107,9 @@ def variational(
     continuous = likelihood is not None and not isinstance(likelihood, DiscreteLikelihood)
     if where is None and rank is None and continuous:
         where = partial(relative_noise, scale=REGRESSION_SCALE)
+    if isinstance(where, Adapters):
+        _check_adapters(parametrization, rank)
+        where = replace(where, scale=REGRESSION_SCALE) if continuous and not where.scale else where
     layers = select_layers(module, where, rank)
     if draws is None:
         draws = "each" if all(each.covariance.acts_on_activations for each in layers) else 1
@@ -122,6 +128,18 @@ def variational(
             distribution.factors, scales[layer.label], layer.shapes, generator=generator
         )
     return model
+
+
+def _check_adapters(parametrization: Parametrization | None, rank: int | None) -> None:
+    """Raise ValueError before the module is changed."""
+    if not isinstance(parametrization, Standard | None):
+        raise ValueError(
+            "parametrization: expected tacit.Standard() with tacit.adapters, received "
+            f"{parametrization!r}: the sizes of pretrained weights come from their training, not "
+            "from a parametrization."
+        )
+    if rank is not None:
+        raise ValueError("rank: expected in the recipe, tacit.adapters(rank=...).")
 
 
 def _check_spectrum(model: Variational) -> None:

@@ -93,8 +93,16 @@ def _kinds(known: tuple[type, ...]) -> schema.Rule:
     )
 
 
+ADAPTERS = schema.record(
+    {
+        "rank": schema.integer(1, 2**31),
+        "layers": schema.list_of(schema.text),
+        "parameters": schema.list_of(schema.text),
+    }
+)
 MODEL: dict[str, schema.Rule] = {
     "network": NETWORK,
+    "adapters": schema.optional(ADAPTERS),
     "layers": schema.table_of(_kinds(COVARIANCES)),
     "noise": _kinds(NOISES),
     "draws": schema.word_or("each", schema.integer(1, 2**31)),
@@ -102,6 +110,7 @@ MODEL: dict[str, schema.Rule] = {
     "preprocessing": schema.optional(schema.table_of(schema.anything)),
     "inputs": COUNT,
 }
+FILE = {**MODEL, "frozen": schema.optional(schema.text), "version": schema.anything}
 PREDICTOR = schema.record(
     {
         "kind": schema.text,
@@ -131,7 +140,7 @@ def check_model(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor
         ValueError: If an entry is missing, unknown or of the wrong type, or doesn't fit the
             tensors.
     """
-    files.check_header(path, header, schema.record({**MODEL, "version": schema.anything}))
+    files.check_header(path, header, schema.record(FILE))
     check_likelihood(path, header["likelihood"], header["network"], tensors)
     _check_inputs(path, header["inputs"], tensors)
     header[SHAPES] = files.shapes_of(tensors)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tacit._support import files, schema
 from tacit._support.names import join
@@ -34,9 +34,8 @@ from tacit.likelihood import (
 )
 from tacit.models import MODELS, Rebuildable, Standardise
 from tacit.scaling import Parametrization
-from tacit.weights.covariance import (
-    Covariance,
-)
+from tacit.weights.adapter import add_adapters, describe_adapters
+from tacit.weights.covariance import Covariance
 from tacit.weights.layers import RandomLayer, layers_of
 from tacit.weights.noise import Noise
 from tacit.weights.selection import select_layers
@@ -46,6 +45,7 @@ def describe_model(model: Variational) -> dict[str, Any]:
     """Return the settings needed to rebuild a model, JSON-serialisable, without tensors."""
     return {
         "network": describe_network(model.module),
+        "adapters": describe_adapters(model.module),
         "layers": {
             _selector(model.module, layer): _settings(layer.covariance, COVARIANCES)
             for layer in model.layers
@@ -86,8 +86,10 @@ def build_model(
     where = {label: _build(each, COVARIANCES) for label, each in given["layers"].items()}
     noise, likelihood = _build(given["noise"], NOISES), build_likelihood(given["likelihood"])
     try:
+        if given["adapters"] is not None:
+            add_adapters(net, **given["adapters"])
         if SHAPES in given:
-            _check_sizes(given[SHAPES], net, where, path)
+            _check_sizes(given, net, where, path)
         model = variational(
             net, where, noise=noise, likelihood=likelihood, draws=given["draws"],
             parametrization=parametrization,
@@ -103,7 +105,7 @@ def build_model(
 
 
 def _check_sizes(
-    found: files.Shapes, net: nn.Module, where: Mapping[str, Covariance], path: object
+    given: Mapping[str, Any], net: nn.Module, where: Mapping[str, Covariance], path: object
 ) -> None:
     """Raise ValueError unless network and factors have the shapes in the file.
 
@@ -113,13 +115,21 @@ def _check_sizes(
     known = {*layers_of(net), *(name for name, _ in net.named_parameters(remove_duplicate=False))}
     if unknown := [label for label in where if label not in known]:
         raise ValueError(f"where: no layer matches {unknown[0]!r}.")
-    own = files.shapes_of({join("module", name): t for name, t in net.state_dict().items()})
+    absent = frozen(net) if given.get("frozen") else {}
+    state = {name: tensor for name, tensor in net.state_dict().items() if name not in absent}
+    own = files.shapes_of({join("module", name): tensor for name, tensor in state.items()})
     for layer in layers:
         for name, factor in layer.factors.items():
             own[join("factors", join(layer.name, name))] = tuple(factor.shape)
     kept = ("likelihood.", "inputs.")
-    rest = {name: shape for name, shape in found.items() if not name.startswith(kept)}
+    rest = {name: shape for name, shape in given[SHAPES].items() if not name.startswith(kept)}
     files.check_shapes(path, own, rest)
+
+
+def frozen(module: nn.Module) -> dict[str, Tensor]:
+    """Return the frozen parameters of a module, by all their names."""
+    named = module.named_parameters(remove_duplicate=False)
+    return {name: value for name, value in named if not value.requires_grad}
 
 
 def describe_network(module: nn.Module) -> dict[str, Any]:

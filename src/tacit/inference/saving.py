@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from tacit._support import files
+from tacit._support.names import join
 from tacit.calling import Variational
 from tacit.inference.header_checks import check_likelihood
-from tacit.inference.headers import build_model, build_network, describe_model
+from tacit.inference.headers import build_model, build_network, describe_model, frozen
 from tacit.scaling import Parametrization
 
 KEY = "tacit_model"
@@ -25,7 +28,8 @@ def save(
 
     The file holds the means and factors, the covariance of each random layer, the noise, and the
     likelihood with its class names and temperature. It does not hold the network's code: `load`
-    needs the network, unless it is one of `tacit.models`.
+    needs the network, unless it is one of `tacit.models`. Of a model with `tacit.adapters` it holds
+    only what is trained, and a checksum of the frozen weights: `load` needs the pretrained network.
 
     Args:
         model: A variational model.
@@ -49,10 +53,20 @@ def save(
     if preprocessing is not None:
         header["preprocessing"] = plain_preprocessing(preprocessing)
     path, tensors = Path(path), model.state_dict()
+    header["frozen"] = None
+    if header["adapters"] is not None:
+        header["frozen"] = checksum(model.module)
+        tensors = _without_frozen(model)
     check_likelihood("save", header["likelihood"], header["network"], tensors)
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write(path, KEY, header, tensors)
     return path
+
+
+def _without_frozen(model: Variational) -> dict[str, Tensor]:
+    """Return the state of a model except for the wrapped module's frozen parameters."""
+    absent = {join("module", name) for name in frozen(model.module)}
+    return {name: value for name, value in model.state_dict().items() if name not in absent}
 
 
 def plain_preprocessing(preprocessing: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,23 +94,52 @@ def load(
     Args:
         path: File to read.
         net: The plain network that was passed to `variational`; its parameters are overwritten.
+            For a file with adapters the pretrained one, in the same precision: it gets them.
             Optional for networks of `tacit.models`, which are rebuilt from the file, in its
             precision.
         parametrization: Parametrization for further training; not stored in the file.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file does not hold a model, is damaged, or doesn't fit the network.
+        ValueError: If the file does not hold a model, is damaged, or doesn't fit the network; if
+            it holds adapters, also if the network's weights are not those that were frozen.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"load: there is no file {path}.")
     header, tensors = files.read(Path(path), KEY, "tacit.save")
+    if header["frozen"] is not None and net is None:
+        raise ValueError(
+            f"load: {path} holds adapters; expected the pretrained network, tacit.load(path, net)."
+        )
     rebuilt = ("",) if net is None else ("likelihood.", "inputs.")
     net = build_network(header["network"], path) if net is None else net
     model = build_model(header, net, path, parametrization)
-    files.check_fits(path, model.state_dict(), tensors)
+    state = model.state_dict()
+    if header["frozen"] is not None:
+        _check_frozen(path, header["frozen"], model)
+        state = _without_frozen(model)
+    files.check_fits(path, state, tensors)
     for name, own in model.state_dict(keep_vars=True).items():
         if name.startswith(rebuilt):
             own.data = own.data.to(tensors[name].dtype)  # in place: tied tensors stay tied
-    model.load_state_dict(tensors)
+    model.load_state_dict({**model.state_dict(), **tensors})
     return model.eval()
+
+
+def checksum(module: nn.Module) -> str:
+    """Return the CRC-32 of a module's frozen parameters, with their names and types."""
+    total = 0
+    for name, value in sorted(frozen(module).items()):
+        flat = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        total = zlib.crc32(f"{name} {value.dtype}".encode(), total)
+        total = zlib.crc32(memoryview(flat.numpy()), total)  # type: ignore[arg-type]
+    return f"{total:08x}"
+
+
+def _check_frozen(path: str | Path, expected: str, model: Variational) -> None:
+    if checksum(model.module) != expected:
+        raise ValueError(
+            f"load: {path} holds adapters of a {type(model.module).__name__} with other frozen "
+            "weights. Pass the pretrained network that they were trained for, in "
+            "the same precision."
+        )

@@ -4,5 +4,8 @@ from tacit._support.lazy_imports import lazy_attributes
 
 __getattr__ = lazy_attributes(
     "tacit.integrations",
-    {name: f"tacit.integrations.{name}" for name in ("files", "lightning", "sklearn")},
+    {
+        name: f"tacit.integrations.{name}"
+        for name in ("files", "hugging_face", "lightning", "sklearn")
+    },
 )

@@ -148,9 +148,10 @@ def fit(
             least one per epoch. Validation scores are those of the average from then on. Batch norm
             statistics are recomputed for it at the end; until then scores use those of training.
         standardise: Whether inputs of a table, a single tensor (B, D) of real numbers, and real
-            targets are standardised within the model: by default if the targets are real. Calls of
-            the model then take, and predictions have, the units of the data. A plain network
-            can't standardise its inputs; put `tacit.models.Standardise` in front.
+            targets are standardised within the model: by default if the targets are real, but not
+            the inputs of a model with adapters. Calls of the model then take, and predictions have,
+            the units of the data. A plain network can't standardise its inputs; put
+            `tacit.models.Standardise` in front.
         precision: Fabric's precision: "32-true", "bf16-mixed", "64-true" and others.
         accelerator: Fabric's accelerator: "auto", "cpu", "cuda" and others.
         devices: Number of devices, or "auto". Under torchrun, its processes are used.

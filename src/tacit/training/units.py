@@ -10,6 +10,7 @@ from tacit.data.batches import Batches
 from tacit.inference.scores import targets_of
 from tacit.likelihood import ContinuousLikelihood, Likelihood
 from tacit.models.standardise import Standardise, positive_std
+from tacit.weights.adapter import adapted_layers
 
 
 class Moments:
@@ -43,8 +44,8 @@ def set_units(
     """Standardise inputs and targets within the model, by the moments of the training data.
 
     Targets are those of a likelihood of real targets, which keeps their units; inputs are a single
-    table of real numbers, (B, D), standardised by the model itself. Units that are known already,
-    from earlier training, are kept.
+    table of real numbers, (B, D), standardised by the model itself, unless it has adapters. Units
+    that are known already, from earlier training, are kept.
 
     Args:
         model: The model to train; only a variational one can standardise its inputs.
@@ -57,6 +58,8 @@ def set_units(
         return
     outputs = real and not likelihood.has_units
     inputs = isinstance(model, Variational) and model.inputs is None
+    if standardise is None and any(adapted_layers(model)):
+        inputs = False  # the frozen layers know the inputs as they are
     x, y, flat = Moments(), Moments(), False
     for batch in data.epoch() if outputs or inputs else ():
         inputs = inputs and _is_table(batch.inputs) and batch.prepare is None

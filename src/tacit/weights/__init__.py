@@ -1,5 +1,6 @@
 """Distributions over the weights of a module: covariances, noise, random layers."""
 
+from tacit.weights.adapter_recipe import adapters
 from tacit.weights.distribution import Distribution
 from tacit.weights.layers import RandomLayer
 from tacit.weights.prior import Prior
@@ -11,6 +12,7 @@ __all__ = [
     "Prior",
     "RandomLayer",
     "Where",
+    "adapters",
     "every_layer",
     "first_and_last",
     "relative_noise",

@@ -62,7 +62,7 @@ def every_layer(module: nn.Module, rank: int = EVERY_RANK, scale: float = EVERY_
     layers, rank = layers_of(module), checks.positive_integer("rank", rank)
     return {
         name: replace(_at_most(rank, layers[name]), scale=scale)
-        for name in _trained(_weighted(module, layers), layers)
+        for name in _trained(weighted_layers(module, layers), layers)
     }
 
 
@@ -97,7 +97,7 @@ def relative_noise(module: nn.Module, scale: float | None = None, speed: float =
     # A weight with several names, in a shared or tied layer, counts once, under the first of them.
     matrices: list[str] = []
     seen: set[int] = set()
-    for name in _weighted(module, layers):
+    for name in weighted_layers(module, layers):
         own = {id(value) for value in layers[name].values() if value.ndim > 1}
         if own - seen:
             matrices.append(name)
@@ -136,14 +136,14 @@ def first_and_last(module: nn.Module) -> Chosen:
         >>> model = tacit.variational(tacit.models.LeNet5(), tacit.first_and_last)
     """
     layers = layers_of(module)
-    names = _weighted(module, layers)
+    names = weighted_layers(module, layers)
     first, last = names[0], names[-1]
     tied = set(map(id, layers[first].values())) & set(map(id, layers[last].values()))
     last_rank = RANK if tied and first != last else LAST_RANK
     return {first: _at_most(RANK, layers[first]), last: _at_most(last_rank, layers[last])}
 
 
-def _weighted(module: nn.Module, layers: Layers) -> list[str]:
+def weighted_layers(module: nn.Module, layers: Layers) -> list[str]:
     """Return the layers with a weight matrix, in the module's order; all layers if none has one.
 
     Embeddings and parameters tied to them are left out: their factors would multiply the size of a

@@ -40,11 +40,12 @@ def select_layers(module: nn.Module, where: Where, rank: int | None = None) -> l
     for name, parameter in module.named_parameters():
         if is_lazy(parameter):
             raise ValueError(f"{name!r} is not initialized yet: run one batch through the module.")
-    layers = layers_of(module)
+    layers_of(module)  # raises an error if it has none
     if where is None:
         where = relative_noise if rank is None else partial(every_layer, rank=rank)
         rank = None
     chosen = _as_mapping(where(module) if callable(where) else where, rank)
+    layers = layers_of(module)  # `tacit.adapters` adds some
     if not chosen:
         raise ValueError(f"where: no layer is named. {_listing(layers)}")
     order = list(layers)
