@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from tacit.likelihood.base import aligned
 from tacit.likelihood.continuous import SMALLEST, ContinuousLikelihood, best_scale
 from tacit.likelihood.predictive import RegressionPredictive
+from tacit.metrics.arguments import Values
 
 BETA = 0.5  # recommended by Seitzer et al. (2022)
 
@@ -54,15 +55,23 @@ class HeteroscedasticGaussian(ContinuousLikelihood):
         mean, scale = self._parts(outputs)
         return self._in_units(mean, scale * self.factor.to(scale))
 
+    def set_units(self, location: Values, unit: Values, *, flat: bool = False) -> None:
+        """Set location and unit of the targets; the factors, one for each unit, start at 1."""
+        super().set_units(location, unit, flat=flat)
+        self.factor = torch.ones_like(self.unit)
+
     def fit_scale(self, outputs: Tensor, targets: Tensor) -> None:
-        """Set the factor of all predicted scales to its optimum on some data."""
+        """Set the factors of the predicted scales, one for each unit, to their optimum."""
         mean, scale = self._parts(outputs.detach())
-        aligned_mean, targets = aligned("fit_scale", mean, targets, event=0, samples=True)
-        targets = self.standardised(targets).to(mean).reshape(-1, 1)
+        mean, targets = aligned("fit_scale", mean, targets, event=0, samples=True)
+        targets = self.standardised(targets).to(mean)
+        size = self.factor.numel()
         found = best_scale(
-            aligned_mean.reshape(len(mean), -1, 1), scale.reshape(len(mean), -1, 1), targets
+            mean.reshape(len(mean), -1, size),
+            scale.reshape(len(mean), -1, size),
+            targets.reshape(-1, size),
         )
-        self.factor.fill_(found.item())
+        self.factor.copy_(found.reshape(self.factor.shape))
 
     def _terms(
         self, outputs: Tensor, targets: Tensor, samples: bool | None

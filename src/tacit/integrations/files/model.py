@@ -24,7 +24,7 @@ from tacit.inference.conformal_prediction import (
 from tacit.inference.prediction_sets import PredictionIntervals, PredictionSets
 from tacit.integrations.files.inputs import RULE as INPUTS
 from tacit.integrations.files.inputs import ImageInputs, TableInputs, inputs_from_dict
-from tacit.likelihood import Categorical, Gaussian
+from tacit.likelihood import Categorical, ContinuousLikelihood
 from tacit.likelihood.predictive import ClassPredictive, RegressionPredictive
 from tacit.metrics.arguments import between_0_and_1
 
@@ -209,7 +209,7 @@ def _check_fits(path: object, model: Variational, inputs: TableInputs | ImageInp
     if isinstance(inputs, TableInputs):
         columns = None if model.inputs is None else len(model.inputs.mean)
         fits = columns == len(inputs.encoder.features)
-        fits = fits and (named or type(likelihood) is Gaussian)
+        fits = fits and (named or isinstance(likelihood, ContinuousLikelihood))
     else:
         arguments: Any = getattr(model.module, "arguments", {})
         fits = named and arguments.get("channels") == inputs.channels

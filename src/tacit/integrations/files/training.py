@@ -24,7 +24,7 @@ from tacit.inference import calibrate
 from tacit.integrations.files.inputs import ImageInputs, TableInputs
 from tacit.integrations.files.model import QUANTILE, SAMPLES, FileModel, epistemic, nonconformity
 from tacit.integrations.files.training_table import Note, Task, read_training_table
-from tacit.likelihood import Categorical, Gaussian, Likelihood
+from tacit.likelihood import Categorical, HeteroscedasticGaussian, Likelihood
 from tacit.models import MLP, ResNet18
 from tacit.training import TrainingDivergedError, fit
 
@@ -98,7 +98,7 @@ def train_table(
         f"rows: {len(train[0])} for training, {len(validation[0])} to end it, {len(held_out[0])} "
         "for sets or intervals"
     )
-    outputs = len(table.classes) or 1
+    outputs = len(table.classes) or 2  # mean and noise scale
     with _seeded(settings.seed):
         net = MLP(len(inputs.encoder.features), hidden, outputs)
         model = variational(net, likelihood=_likelihood(table.classes))
@@ -188,7 +188,7 @@ def _encoded(inputs: TableInputs, columns: dict[str, NDArray[Any]]) -> Tensor:
 
 
 def _likelihood(classes: Sequence[str]) -> Likelihood:
-    return Categorical(class_names=list(classes)) if classes else Gaussian()
+    return Categorical(class_names=list(classes)) if classes else HeteroscedasticGaussian()
 
 
 @contextmanager
