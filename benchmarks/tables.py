@@ -75,7 +75,7 @@ def network(train: Data) -> torch.nn.Module:
 
 def tacit_default(train: Data, validation: Data, test: Data, seed: int) -> Scores:
     """Relative noise, the default, on the data as they are."""
-    model = tacit.variational(network(train), likelihood=tacit.HeteroscedasticGaussian())
+    model = tacit.variational(network(train), likelihood=tacit.HeteroscedasticStudentT())
     tacit.fit(model, train, validation, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     return scores(tacit.predict(model, test[0], samples=64, generator=generator), test[1])
@@ -84,7 +84,7 @@ def tacit_default(train: Data, validation: Data, test: Data, seed: int) -> Score
 def plain_network(train: Data, validation: Data, test: Data, seed: int) -> Scores:
     """The same network without noise."""
     net = torch.nn.Sequential(tacit.models.Standardise.of(train[0]), network(train))
-    likelihood = tacit.HeteroscedasticGaussian()
+    likelihood = tacit.HeteroscedasticStudentT()
     tacit.fit(net, train, validation, likelihood=likelihood, seed=seed)
     return scores(tacit.predict(net, test[0], likelihood=likelihood), test[1])
 

@@ -24,7 +24,7 @@ from tacit.inference import calibrate
 from tacit.integrations.files.inputs import ImageInputs, TableInputs
 from tacit.integrations.files.model import QUANTILE, SAMPLES, FileModel, epistemic, nonconformity
 from tacit.integrations.files.training_table import Note, Task, read_training_table
-from tacit.likelihood import Categorical, HeteroscedasticGaussian, Likelihood
+from tacit.likelihood import Categorical, HeteroscedasticStudentT, Likelihood
 from tacit.models import MLP, ResNet18
 from tacit.training import TrainingDivergedError, fit
 
@@ -188,7 +188,7 @@ def _encoded(inputs: TableInputs, columns: dict[str, NDArray[Any]]) -> Tensor:
 
 
 def _likelihood(classes: Sequence[str]) -> Likelihood:
-    return Categorical(class_names=list(classes)) if classes else HeteroscedasticGaussian()
+    return Categorical(class_names=list(classes)) if classes else HeteroscedasticStudentT()
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tacit.inference.conformal_prediction import ConformalIntervals, threshold
 from tacit.integrations.sklearn.estimator import Part, VariationalEstimator
-from tacit.likelihood import Gaussian, HeteroscedasticGaussian, Likelihood
+from tacit.likelihood import Gaussian, HeteroscedasticStudentT, Likelihood
 from tacit.likelihood.predictive import RegressionPredictive
 from tacit.metrics.arguments import between_0_and_1
 
@@ -135,7 +135,7 @@ class VariationalRegressor(RegressorMixin, VariationalEstimator):
     def _likelihood(self, targets: NDArray[Any]) -> tuple[Likelihood, int]:
         count = 1 if targets.ndim == 1 else targets.shape[1]
         if self.module is None:
-            return HeteroscedasticGaussian(), 2 * count
+            return HeteroscedasticStudentT(), 2 * count
         return Gaussian(), count
 
     def _calibrate(self, validation: Part, conformal: Part) -> None:
