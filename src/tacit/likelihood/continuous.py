@@ -127,7 +127,12 @@ POINTS, STEPS = 32, 30  # of the coarse grid, and of the refinement by golden se
 
 
 def best_scale(
-    means: Tensor, scales: Tensor, targets: Tensor, noise: NoiseShape = NORMAL
+    means: Tensor,
+    scales: Tensor,
+    targets: Tensor,
+    noise: NoiseShape = NORMAL,
+    *,
+    steps: int = STEPS,
 ) -> Tensor:
     """Return the factors of the noise scales that maximise the likelihood of mixtures.
 
@@ -140,6 +145,7 @@ def best_scale(
         scales: Their noise scales before the factor, of the same shape.
         targets: (B, D).
         noise: Shape of the noise.
+        steps: Number of steps of the refinement.
 
     Returns:
         One factor for each output, (D,), at least SMALLEST.
@@ -163,12 +169,12 @@ def best_scale(
     best = torch.stack([nll(point) for point in grid]).argmin(0)
     step = (high - low) / (POINTS - 1)
     middle = low + step * best
-    return _golden_section(nll, torch.maximum(low, middle - step), middle + step).exp()
+    return _golden_section(nll, torch.maximum(low, middle - step), middle + step, steps).exp()
 
 
-def _golden_section(function: Any, low: Tensor, high: Tensor) -> Tensor:
+def _golden_section(function: Any, low: Tensor, high: Tensor, steps: int) -> Tensor:
     ratio = (5**0.5 - 1) / 2
-    for _ in range(STEPS):
+    for _ in range(steps):
         left, right = high - ratio * (high - low), low + ratio * (high - low)
         smaller = function(left) < function(right)
         high, low = torch.where(smaller, right, high), torch.where(smaller, low, left)

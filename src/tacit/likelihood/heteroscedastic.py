@@ -15,6 +15,7 @@ from tacit.metrics.arguments import Values
 
 BETA = 0.5  # recommended by Seitzer et al. (2022)
 TRAINING_DF, CHOICES = 4, (3, 4, 6, 10, 20)  # degrees of freedom in training, and to choose from
+ROUGH = 6  # steps of the search for the scale, to compare degrees of freedom
 
 
 class HeteroscedasticLikelihood(ContinuousLikelihood):
@@ -152,16 +153,12 @@ class HeteroscedasticStudentT(HeteroscedasticLikelihood):
 
         def nll(degrees: int) -> float:
             noise = noise_shapes.StudentT(degrees)
-            found = RegressionPredictive(means, scales * factors[degrees], None, noise)
+            factors = best_scale(means, scales, targets, noise, steps=ROUGH).to(scales)
+            found = RegressionPredictive(means, scales * factors, None, noise)
             return -found.log_prob(targets).double().mean().item()
 
-        factors = {
-            degrees: best_scale(means, scales, targets, noise_shapes.StudentT(degrees)).to(means)
-            for degrees in CHOICES
-        }
-        best = min(CHOICES, key=nll)
-        self.degrees.fill_(best)
-        return factors[best]
+        self.degrees.fill_(min(CHOICES, key=nll))
+        return super()._best_factor(means, scales, targets)
 
     def extra_repr(self) -> str:
         return f"df={int(self.degrees)}"

@@ -24,10 +24,10 @@ STEPS = 200  # bound on the steps to a quantile; most need fewer than 10
 # trapezoidal rule in units of the noise scale, whose error is about exp(-(pi / step)^2).
 DOUBLE = 9.0, 0.5  # errors of 1e-19 and 7e-18
 SINGLE = 6.0, 0.75  # errors of 1e-9 and 2e-8
-# Of other shapes: nodes of Gauss-Legendre quadrature between edges, and these in units of the scale,
-# for few and for many functions.
-NODES = 6
-FINE, COARSE = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0), (0.0, 2.0, 8.0, 64.0)
+# Of other shapes: Gauss-Legendre nodes between two edges; edges in units of the scale, for few and
+# for many functions.
+FINE = 6, (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+COARSE = 4, (0.0, 2.0, 8.0, 64.0)
 MANY = 8
 
 
@@ -201,12 +201,13 @@ def _between_edges(means: Tensor, scales: Tensor, noise: NoiseShape) -> Tensor:
     between, at any scale. In the tails beyond them, where F (1 - F) is F or 1 - F to a relative
     error of 1e-4 or less, its integral has a closed form.
     """
-    offsets = torch.tensor(FINE if len(means) < MANY else COARSE).to(means)
+    nodes, distances = FINE if len(means) < MANY else COARSE
+    offsets = torch.tensor(distances).to(means)
     offsets = torch.cat([-offsets[1:], offsets])[:, None, None]
     edges = (means + scales * offsets).flatten(0, 1).sort(0).values  # (E, B)
     half, middle = edges.diff(dim=0) / 2, (edges[1:] + edges[:-1]) / 2
     total = torch.zeros_like(edges[0])
-    for node, weight in zip(*np.polynomial.legendre.leggauss(NODES), strict=True):
+    for node, weight in zip(*np.polynomial.legendre.leggauss(nodes), strict=True):
         points = (middle + float(node) * half)[:, None]  # (E - 1, 1, B)
         F = _cdf_at(points, means, scales, noise)  # noqa: N806
         total = total + float(weight) * (half * F * (1 - F)).sum(0)

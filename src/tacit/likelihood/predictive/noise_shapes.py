@@ -106,7 +106,7 @@ class StudentT(NoiseShape):
         return 0.5 + (angle + sine * cos2.sqrt() * total) / math.pi
 
     def quantile(self, q: Tensor) -> Tensor:
-        p = q.double()
+        p, positions = q.double().unique(return_inverse=True)  # one level, as a rule
         tail = torch.minimum(p, 1 - p)
         low, high = torch.full_like(p, -1.0), torch.zeros_like(p)
         for _ in range(QUADRUPLINGS):
@@ -115,7 +115,8 @@ class StudentT(NoiseShape):
             middle = (low + high) / 2
             below = self.cdf(middle) < tail
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-        return torch.where(p < 0.5, low, -low).masked_fill(p == 0.5, 0).to(q)
+        found = torch.where(p < 0.5, low, -low).masked_fill(p == 0.5, 0)
+        return found[positions].to(q)
 
     def distance(self, z: Tensor) -> Tensor:
         density = self.log_density(z).exp()
