@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING
 from tacit import likelihood
 from tacit._support.lazy_imports import lazy_attributes
 from tacit.calling import deterministic, ensemble, moments, variational
-from tacit.likelihood import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian
+from tacit.likelihood import (
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    HeteroscedasticGaussian,
+    HeteroscedasticStudentT,
+    StudentT,
+)
 from tacit.scaling import (
     MaximalUpdate,
     NeuralTangent,
@@ -54,6 +61,7 @@ __all__ = [
     "FullRank",
     "Gaussian",
     "HeteroscedasticGaussian",
+    "HeteroscedasticStudentT",
     "Kronecker",
     "LowRank",
     "LowRankPlusDiagonal",
@@ -62,6 +70,7 @@ __all__ = [
     "RankOneSum",
     "Relative",
     "Standard",
+    "StudentT",
     "acquire",
     "adapters",
     "calibrate",

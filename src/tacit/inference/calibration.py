@@ -19,7 +19,7 @@ from tacit.likelihood import (
     Categorical,
     ContinuousLikelihood,
     DiscreteLikelihood,
-    Gaussian,
+    HomoscedasticLikelihood,
     Likelihood,
 )
 from tacit.likelihood.discrete import Scope, check_scope
@@ -246,7 +246,7 @@ def _calibrate_numbers(
 
 
 def _has_fixed_scale(likelihood: Likelihood) -> bool:
-    return isinstance(likelihood, Gaussian) and not likelihood.learn
+    return isinstance(likelihood, HomoscedasticLikelihood) and not likelihood.learn
 
 
 def _check_number(found: int, needed: int, method: str, noun: str) -> None:

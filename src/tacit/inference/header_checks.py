@@ -22,6 +22,9 @@ from tacit.likelihood import (
     Categorical,
     Gaussian,
     HeteroscedasticGaussian,
+    HeteroscedasticStudentT,
+    Laplace,
+    StudentT,
 )
 from tacit.likelihood.discrete import Scope
 from tacit.likelihood.predictive import Averaging, ProbabilityMap
@@ -37,14 +40,18 @@ from tacit.weights.covariance import (
     Relative,
 )
 from tacit.weights.noise import Gaussian as GaussianNoise
-from tacit.weights.noise import Laplace, StudentT
+from tacit.weights.noise import Laplace as LaplaceNoise
+from tacit.weights.noise import StudentT as StudentTNoise
 
 COVARIANCES = (
     *(LowRank, FullRank, Diagonal, PositiveDiagonal, Kronecker, LowRankPlusDiagonal),
     *(RankOneSum, Relative),
 )
-NOISES = (GaussianNoise, Laplace, StudentT)
-LIKELIHOODS = (Categorical, Bernoulli, Gaussian, HeteroscedasticGaussian)
+NOISES = (GaussianNoise, LaplaceNoise, StudentTNoise)
+LIKELIHOODS = (
+    *(Categorical, Bernoulli, Gaussian, HeteroscedasticGaussian),
+    *(HeteroscedasticStudentT, Laplace, StudentT),
+)
 SHAPES = "shapes"
 
 COUNT = schema.integer(0, 2**31)
@@ -61,6 +68,8 @@ CONTINUOUS: dict[str, schema.Rule] = {
     "flat": schema.boolean,
     "knots": schema.optional(SHAPE),
 }
+HOMOSCEDASTIC = {**CONTINUOUS, "learn": schema.boolean, "scales": SHAPE}
+DF = schema.integer(3, 2**31)
 LIKELIHOOD = schema.one_kind_of(
     {
         "Categorical": schema.record(
@@ -78,8 +87,11 @@ LIKELIHOOD = schema.one_kind_of(
         "Bernoulli": schema.record(
             {**DISCRETE, "names": schema.optional(schema.list_of(schema.text))}
         ),
-        "Gaussian": schema.record({**CONTINUOUS, "learn": schema.boolean, "scales": SHAPE}),
+        "Gaussian": schema.record(HOMOSCEDASTIC),
         "HeteroscedasticGaussian": schema.record(CONTINUOUS),
+        "HeteroscedasticStudentT": schema.record({**CONTINUOUS, "df": schema.optional(DF)}),
+        "Laplace": schema.record(HOMOSCEDASTIC),
+        "StudentT": schema.record({**HOMOSCEDASTIC, "df": DF}),
     }
 )
 NETWORK = schema.record(

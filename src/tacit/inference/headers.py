@@ -29,8 +29,10 @@ from tacit.likelihood import (
     Categorical,
     ContinuousLikelihood,
     DiscreteLikelihood,
-    Gaussian,
+    HeteroscedasticStudentT,
+    HomoscedasticLikelihood,
     Likelihood,
+    StudentT,
 )
 from tacit.models import MODELS, Rebuildable, Standardise
 from tacit.scaling import Parametrization
@@ -232,8 +234,10 @@ def describe_likelihood(likelihood: Likelihood | None) -> dict[str, Any] | None:
         settings["offsets"] = likelihood.offset.numel() if likelihood.offset.ndim else 0
     if isinstance(likelihood, ContinuousLikelihood):
         settings["sizes"], settings["flat"] = list(likelihood.sizes), likelihood.flat
-    if isinstance(likelihood, Gaussian):
+    if isinstance(likelihood, HomoscedasticLikelihood):
         settings["learn"], settings["scales"] = likelihood.learn, list(likelihood.log_scale.shape)
+    if isinstance(likelihood, StudentT | HeteroscedasticStudentT):
+        settings["df"] = likelihood.df
     settings["knots"] = None if likelihood.knots is None else list(likelihood.knots.shape)
     return settings
 
@@ -255,7 +259,7 @@ def build_likelihood(given: Mapping[str, Any] | None) -> Likelihood | None:
     if isinstance(likelihood, ContinuousLikelihood):
         sizes = given["sizes"]
         likelihood.set_units(torch.zeros(sizes), torch.ones(sizes), flat=given["flat"])
-    if isinstance(likelihood, Gaussian):
+    if isinstance(likelihood, HomoscedasticLikelihood):
         likelihood.log_scale.data = torch.zeros(given["scales"])
     if given["knots"] is not None:
         likelihood.knots = torch.zeros(given["knots"], dtype=torch.float64)

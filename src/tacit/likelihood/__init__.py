@@ -6,7 +6,14 @@ from tacit.likelihood.categorical import Categorical
 from tacit.likelihood.continuous import ContinuousLikelihood
 from tacit.likelihood.discrete import DiscreteLikelihood
 from tacit.likelihood.gaussian import Gaussian
-from tacit.likelihood.heteroscedastic import HeteroscedasticGaussian
+from tacit.likelihood.heteroscedastic import (
+    HeteroscedasticGaussian,
+    HeteroscedasticLikelihood,
+    HeteroscedasticStudentT,
+)
+from tacit.likelihood.homoscedastic import HomoscedasticLikelihood
+from tacit.likelihood.laplace import Laplace
+from tacit.likelihood.student_t import StudentT
 
 __all__ = [
     "Bernoulli",
@@ -15,5 +22,10 @@ __all__ = [
     "DiscreteLikelihood",
     "Gaussian",
     "HeteroscedasticGaussian",
+    "HeteroscedasticLikelihood",
+    "HeteroscedasticStudentT",
+    "HomoscedasticLikelihood",
+    "Laplace",
     "Likelihood",
+    "StudentT",
 ]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tacit.likelihood.base import Likelihood
 from tacit.likelihood.predictive import RegressionPredictive
+from tacit.likelihood.predictive.noise_shapes import NORMAL, NoiseShape
 from tacit.metrics.arguments import Values, as_tensor
 
 
@@ -30,6 +31,11 @@ class ContinuousLikelihood(Likelihood):
         self.flat = False
         self.register_buffer("location", torch.zeros(()))
         self.register_buffer("unit", torch.ones(()))
+
+    @property
+    @abstractmethod
+    def noise(self) -> NoiseShape:
+        """Shape of the noise: its distribution for a scale of 1."""
 
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor, *, samples: bool | None = None) -> Tensor:
@@ -94,7 +100,9 @@ class ContinuousLikelihood(Likelihood):
             means, scales = means[..., 0], scales[..., 0]
         unit = self.unit.to(means)
         location = self.location.to(means)
-        return RegressionPredictive(means * unit + location, scales * unit, self.recalibration)
+        return RegressionPredictive(
+            means * unit + location, scales * unit, self.recalibration, self.noise
+        )
 
     def _check_outputs(self, values: Tensor) -> None:
         own = self.sizes
@@ -118,44 +126,55 @@ PRIOR = 5.0  # examples that the prior on the noise scale is worth
 POINTS, STEPS = 32, 30  # of the coarse grid, and of the refinement by golden section
 
 
-def best_scale(means: Tensor, scales: Tensor, targets: Tensor) -> Tensor:
+def best_scale(
+    means: Tensor,
+    scales: Tensor,
+    targets: Tensor,
+    noise: NoiseShape = NORMAL,
+    *,
+    steps: int = STEPS,
+) -> Tensor:
     """Return the factors of the noise scales that maximise the likelihood of mixtures.
 
-    A prior, worth a few examples, keeps them near the root mean squared error of the functions: a
-    few validation examples that all are easy don't make predictions certain.
+    A prior, worth a few examples, keeps them near the scale of the functions' errors, the root mean
+    squared error for Gaussian noise: a few validation examples that all are easy don't make
+    predictions certain.
 
     Args:
         means: Predictions of M functions, (M, B, D).
         scales: Their noise scales before the factor, of the same shape.
         targets: (B, D).
+        noise: Shape of the noise.
+        steps: Number of steps of the refinement.
 
     Returns:
         One factor for each output, (D,), at least SMALLEST.
     """
     errors = ((targets - means) / scales).double()
     logs = scales.double().log()
-    # The likelihood falls above the root mean squared error: there every function has too much
-    # noise.
-    squared = errors.square().mean((0, 1))
-    high = squared.sqrt().clamp_min(2 * SMALLEST).log()
+    # The likelihood falls above the root mean squared error, or a little later for Student's t:
+    # there every function has too much noise.
+    most = 1.0 if noise == NORMAL else 1.2
+    high = (most * errors.square().mean((0, 1)).sqrt()).clamp_min(2 * SMALLEST).log()
     low = torch.full_like(high, SMALLEST).log()
 
     def nll(log_factor: Tensor) -> Tensor:
         z = errors * torch.exp(-log_factor)
-        data = log_factor - torch.logsumexp(-z.square() / 2 - logs, 0).mean(0)
-        prior = log_factor + squared * torch.exp(-2 * log_factor) / 2
+        log_densities = noise.log_density(z)
+        data = log_factor - torch.logsumexp(log_densities - logs, 0).mean(0)
+        prior = log_factor - log_densities.mean((0, 1))
         return data + PRIOR / len(targets) * prior
 
     grid = low + (high - low) * torch.linspace(0, 1, POINTS).to(low)[:, None]
     best = torch.stack([nll(point) for point in grid]).argmin(0)
     step = (high - low) / (POINTS - 1)
     middle = low + step * best
-    return _golden_section(nll, torch.maximum(low, middle - step), middle + step).exp()
+    return _golden_section(nll, torch.maximum(low, middle - step), middle + step, steps).exp()
 
 
-def _golden_section(function: Any, low: Tensor, high: Tensor) -> Tensor:
+def _golden_section(function: Any, low: Tensor, high: Tensor, steps: int) -> Tensor:
     ratio = (5**0.5 - 1) / 2
-    for _ in range(STEPS):
+    for _ in range(steps):
         left, right = high - ratio * (high - low), low + ratio * (high - low)
         smaller = function(left) < function(right)
         high, low = torch.where(smaller, right, high), torch.where(smaller, low, left)

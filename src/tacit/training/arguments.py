@@ -19,7 +19,7 @@ from tacit.calling.arguments import Draws, check_exclusive, number_of_draws
 from tacit.calling.caller import has_batch_norm
 from tacit.calling.draws import batch_first
 from tacit.data.batches import Batches
-from tacit.likelihood import DiscreteLikelihood, HeteroscedasticGaussian, Likelihood
+from tacit.likelihood import DiscreteLikelihood, HeteroscedasticLikelihood, Likelihood
 from tacit.scaling.optimizers import optimizer_family
 from tacit.scaling.parametrization import Parametrization
 from tacit.training.objective import Objective
@@ -210,7 +210,7 @@ def reset_calibration(likelihood: Likelihood) -> None:
     likelihood.set_recalibration(None)
     if isinstance(likelihood, DiscreteLikelihood):
         likelihood.set_temperature(1.0)
-    elif isinstance(likelihood, HeteroscedasticGaussian):
+    elif isinstance(likelihood, HeteroscedasticLikelihood):
         likelihood.factor.fill_(1.0)
 
 

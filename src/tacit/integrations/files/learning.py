@@ -19,13 +19,20 @@ from tacit.inference import Predictor, calibrate
 from tacit.inference.held_out_scores import nonconformity
 from tacit.integrations.files.model import QUANTILE, SAMPLES, FileModel, epistemic, functions_in
 from tacit.integrations.files.training_table import Note
-from tacit.likelihood import Categorical, Gaussian, Likelihood
+from tacit.likelihood import (
+    Categorical,
+    ContinuousLikelihood,
+    Gaussian,
+    HeteroscedasticStudentT,
+    Likelihood,
+)
 from tacit.methods import SWAG, TemperatureScaling
 from tacit.methods import Task as MethodTask
 from tacit.methods.by_name import METHODS
 from tacit.training import TrainingDivergedError, fit
 
 DEFAULT = "implicit_bias_vi"
+GAUSSIAN = ("laplace_grid", "laplace_marglik", "implicit_bias_vi_paper")  # regression methods
 BATCH = 128
 SWAG_STEPS, SWAG_EPOCHS = 2000, 20  # at least, since SWAG needs a number of epochs
 
@@ -68,9 +75,24 @@ def check_task(settings: Settings, classes: Sequence[str]) -> None:
         )
 
 
+def likelihood_for(classes: Sequence[str], method: str) -> tuple[Likelihood, int]:
+    """Return the likelihood of targets, and the number of outputs it takes.
+
+    Args:
+        classes: Names of the classes; none for regression.
+        method: Name of the method. Laplace's needs outputs that are means alone; with the paper's,
+            a predicted scale is so noisy that training diverges.
+    """
+    if classes:
+        return Categorical(class_names=list(classes)), len(classes)
+    if method in GAUSSIAN:
+        return Gaussian(), 1
+    return HeteroscedasticStudentT(), 2
+
+
 def learned(
     make_net: Callable[[], nn.Module],
-    classes: Sequence[str],
+    likelihood: Likelihood,
     train: Any,
     validation: Any,
     settings: Settings,
@@ -81,13 +103,12 @@ def learned(
 
     Args:
         make_net: Makes the network.
-        classes: Names of the classes; none for regression.
+        likelihood: Likelihood of the targets.
         train: Training data.
         validation: Data that end training, and set the temperature or noise scale.
         settings: Settings of training.
         table: Whether inputs are rows of a table, which the default model standardises itself.
     """
-    likelihood: Likelihood = Categorical(class_names=list(classes)) if classes else Gaussian()
     with _seeded(settings.seed), _checkpoints(settings):
         if settings.method == DEFAULT:
             return _default(make_net(), likelihood, train, validation, settings, table)
@@ -126,7 +147,7 @@ def _rival(
     }  # fmt: skip
     task = MethodTask(make_net, train, validation, likelihood, None, settings.seed, arguments)
     predictor = method.fit_task(task)
-    if isinstance(likelihood, Gaussian):  # with a number of epochs it is that of training data
+    if isinstance(likelihood, ContinuousLikelihood):  # with `epochs` the scale is that of training
         generator = torch.Generator().manual_seed(settings.seed)
         calibrate(predictor, validation, samples=SAMPLES, generator=generator)
     return predictor

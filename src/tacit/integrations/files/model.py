@@ -20,7 +20,7 @@ from tacit.inference.held_out_scores import regions
 from tacit.inference.prediction_sets import PredictionIntervals, PredictionSets
 from tacit.integrations.files.inputs import RULE as INPUTS
 from tacit.integrations.files.inputs import ImageInputs, TableInputs, inputs_from_dict
-from tacit.likelihood import Categorical, Gaussian
+from tacit.likelihood import Categorical, ContinuousLikelihood
 from tacit.likelihood.predictive import ClassPredictive, RegressionPredictive
 from tacit.methods import saving as methods
 from tacit.metrics.arguments import between_0_and_1
@@ -201,7 +201,7 @@ def _check_fits(
     named = isinstance(likelihood, Categorical) and likelihood.class_names is not None
     arguments = _network_arguments(model)
     if isinstance(inputs, TableInputs):
-        fits = named or type(likelihood) is Gaussian
+        fits = named or isinstance(likelihood, ContinuousLikelihood)
         fits = fits and arguments.get("inputs") == len(inputs.encoder.features)
         itself = isinstance(model, Variational) and model.inputs is not None
         fits = fits and itself == (inputs.scaling is None)

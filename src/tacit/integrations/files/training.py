@@ -20,6 +20,7 @@ from tacit.integrations.files.learning import (
     Settings,
     check_task,
     learned,
+    likelihood_for,
     with_held_out,
 )
 from tacit.integrations.files.model import FileModel
@@ -88,10 +89,11 @@ def train_table(
         f"rows: {len(train[0])} for training, {len(validation[0])} to end it, {len(held_out[0])} "
         "for sets or intervals"
     )
-    sizes = (len(inputs.encoder.features), *hidden, len(classes) or 1)
+    likelihood, outputs = likelihood_for(classes, settings.method)
+    sizes = (len(inputs.encoder.features), *hidden, outputs)
     note(f"network: MLP {'-'.join(map(str, sizes))}{_described(settings)}")
     model = learned(
-        lambda: MLP(sizes[0], hidden, sizes[-1]), classes, train, validation, settings,
+        lambda: MLP(sizes[0], hidden, outputs), likelihood, train, validation, settings,
         table=True,
     )  # fmt: skip
     return with_held_out(
@@ -148,8 +150,9 @@ def train_images(
         f"network: ResNet18 of width {width}, images of {size} x {size} pixels"
         f"{_described(settings)}"
     )
+    likelihood, _ = likelihood_for(classes, settings.method)
     model = learned(
-        lambda: ResNet18(len(classes), width=width), classes, train, validation, settings,
+        lambda: ResNet18(len(classes), width=width), likelihood, train, validation, settings,
         table=False,
     )  # fmt: skip
     inputs = ImageInputs(size, size, train.mean, train.std)

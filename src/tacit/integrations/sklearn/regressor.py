@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tacit.inference.held_out_scores import regions
 from tacit.integrations.sklearn.estimator import Part, VariationalEstimator
-from tacit.likelihood import Gaussian, Likelihood
+from tacit.likelihood import Gaussian, HeteroscedasticStudentT, Likelihood
 from tacit.likelihood.predictive import RegressionPredictive
 
 
@@ -129,7 +129,10 @@ class VariationalRegressor(RegressorMixin, VariationalEstimator):
         return np.array(y, dtype=np.float64), np.zeros(len(y), dtype=np.int64)
 
     def _likelihood(self, targets: NDArray[Any]) -> tuple[Likelihood, int]:
-        return Gaussian(), 1 if targets.ndim == 1 else targets.shape[1]
+        count = 1 if targets.ndim == 1 else targets.shape[1]
+        if self.module is None:
+            return HeteroscedasticStudentT(), 2 * count
+        return Gaussian(), count
 
     def _calibrate(self, validation: Part, conformal: Part) -> None:
         self.conformal_scores_ = None if conformal is None else self._scores(*conformal)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tacit._support import checks
+from tacit.likelihood.predictive.noise_shapes import NORMAL, NoiseShape
 
 BLOCK = 2**22  # entries of the sample paths held at a time; 16 MB in single precision
 
@@ -27,23 +28,27 @@ class Box(NamedTuple):
     above: Tensor
 
 
-def sample(means: Tensor, scales: Tensor, n: int, generator: torch.Generator | None) -> Tensor:
+def sample(
+    means: Tensor,
+    scales: Tensor,
+    n: int,
+    generator: torch.Generator | None,
+    noise: NoiseShape = NORMAL,
+) -> Tensor:
     """Return n paths, (n, B, ...), each of one function with independent noise.
 
     Args:
         means: Predictions of M functions, (M, B, ...).
-        scales: Standard deviations of their noise, of the same shape.
+        scales: Scales of their noise, of the same shape.
         n: Number of paths. They use all functions equally often, up to one path.
         generator: Source of randomness.
+        noise: Shape of the noise.
     """
     rounds = -(-checks.positive_integer("n", n) // len(means))
     device = means.device
     orders = [torch.randperm(len(means), generator=generator, device=device) for _ in range(rounds)]
     functions = torch.cat(orders)[:n]
-    noise = torch.randn(
-        (n, *means.shape[1:]), generator=generator, dtype=means.dtype, device=device
-    )
-    return means[functions] + scales[functions] * noise
+    return means[functions] + scales[functions] * noise.sample(means[functions], generator)
 
 
 def widened(
@@ -53,6 +58,7 @@ def widened(
     level: float,
     draws: int,
     generator: torch.Generator | None,
+    noise: NoiseShape = NORMAL,
 ) -> tuple[Tensor, Tensor]:
     """Return intervals, scaled by one factor for each example, that contain whole paths.
 
@@ -62,10 +68,11 @@ def widened(
     Args:
         box: Intervals to scale.
         means: Predictions of M functions, (M, B, ...).
-        scales: Standard deviations of their noise, of the same shape.
+        scales: Scales of their noise, of the same shape.
         level: Share of the paths.
         draws: Number of paths.
         generator: Source of randomness.
+        noise: Shape of the noise.
 
     Returns:
         Lower and upper bounds, each (B, ...).
@@ -75,7 +82,7 @@ def widened(
     found = []
     for start in range(0, means.shape[1], size):
         rows = slice(start, start + size)
-        drawn = sample(means[:, rows], scales[:, rows], draws, generator)
+        drawn = sample(means[:, rows], scales[:, rows], draws, generator, noise)
         factors = _factors(drawn, Box(*(part[rows] for part in box)))
         found.append(factors.kthvalue(rank, dim=0).values)
     factor = torch.cat(found) if found else means.new_zeros(0)

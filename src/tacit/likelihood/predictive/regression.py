@@ -1,4 +1,4 @@
-"""Predictive distribution of real targets: a mixture of M Gaussians."""
+"""Predictive distribution of real targets: a mixture over M functions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from tacit import metrics
 from tacit._support import checks
 from tacit.likelihood.predictive import mixture, paths, reshaped
 from tacit.likelihood.predictive.base import Predictive, rows
+from tacit.likelihood.predictive.noise_shapes import NORMAL, NoiseShape
 from tacit.likelihood.predictive.recalibration import ProbabilityMap
 from tacit.metrics.arguments import Values, as_tensor, between_0_and_1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RegressionPredictive(Predictive):
-    """Predictive distributions of B examples: mixtures of the Gaussians of M functions.
+    """Predictive distributions of B examples: mixtures over M functions, each with its noise.
+
+    The noise is Gaussian, or that of `noise`.
 
     With a recalibration R (see `tacit.calibrate`) the distribution function is R(F), where F is the
     mixture's. All attributes and methods are then of this distribution, whose density is f times
@@ -33,14 +36,17 @@ class RegressionPredictive(Predictive):
 
     Args:
         means: Predictions of M functions, (M, B, ...).
-        scales: Standard deviations of the observation noise, of the same shape; 0 for no noise.
+        scales: Scales of the observation noise, of the same shape; 0 for no noise. For Gaussian
+            noise these are standard deviations.
         recalibration: Map of the predicted probabilities, one for each output, (...); from 0 to 1,
-            strictly increasing.
+            strictly increasing. For Gaussian noise only.
+        noise: Shape of the noise, Gaussian by default.
     """
 
     means: Tensor
     scales: Tensor
     recalibration: ProbabilityMap | None = None
+    noise: NoiseShape = NORMAL
 
     columns: ClassVar[tuple[str, ...]] = ("mean", "std", "epistemic_std", "aleatoric_std")
     uncertainties: ClassVar[Mapping[str, Callable[[Any], Tensor]]] = {
@@ -91,7 +97,7 @@ class RegressionPredictive(Predictive):
         """Square root of the mean noise variance, (B, ...)."""
         if self._moments is not None:
             return self._shaped(self._moments.aleatoric_std)
-        return self.scales.square().mean(0).sqrt()
+        return self.noise.std * self.scales.square().mean(0).sqrt()
 
     @cached_property
     def std(self) -> Tensor:
@@ -106,9 +112,9 @@ class RegressionPredictive(Predictive):
         """
         targets = self.aligned(targets)
         z, point = mixture.standardised(targets, self.means, self.scales)
-        constant = 0.5 * math.log(2 * math.pi)
-        log_densities = -0.5 * z.square() - self.scales.masked_fill(point, 1).log() - constant
-        largest = -math.log(torch.finfo(z.dtype).tiny) - constant
+        log_densities = self.noise.log_density(z) - self.scales.masked_fill(point, 1).log()
+        peak = self.noise.log_density(torch.zeros((), dtype=torch.float64)).item()
+        largest = peak - math.log(torch.finfo(z.dtype).tiny)
         at_points = torch.where(targets == self.means, largest, -math.inf).to(z.dtype)
         log_densities = torch.where(point, at_points, log_densities)
         found = torch.logsumexp(log_densities, 0) - math.log(len(self.means))
@@ -130,7 +136,8 @@ class RegressionPredictive(Predictive):
         if self.recalibration is not None:
             level = self.recalibration.inverse(q).to(self.means.device)
             level = level.expand(self.means.shape[1:]).flatten()
-        found = mixture.quantile(level, self.means.flatten(1), self.scales.flatten(1))
+        parts = self.means.flatten(1), self.scales.flatten(1)
+        found = mixture.quantile(level, *parts, self.noise)
         return self._shaped(found)
 
     def sample(self, n: int, *, generator: torch.Generator | None = None) -> Tensor:
@@ -152,7 +159,7 @@ class RegressionPredictive(Predictive):
                     [[5., 5.]]])
         """
         self._check_paths("sample")
-        return paths.sample(self.means, self.scales, n, generator)
+        return paths.sample(self.means, self.scales, n, generator, self.noise)
 
     def _check_paths(self, name: str) -> None:
         if self.recalibration is not None:
@@ -189,7 +196,8 @@ class RegressionPredictive(Predictive):
         # An interval without width, where most functions agree, can't be scaled.
         least = self.std / 10 + 16 * torch.finfo(middle.dtype).eps * (1 + middle.abs())
         box = paths.Box(middle, (middle - low).maximum(least), (high - middle).maximum(least))
-        return paths.widened(box, self.means, self.scales, level, draws, generator)
+        parts = self.means, self.scales, level, draws, generator, self.noise
+        return paths.widened(box, *parts)
 
     def coverage(
         self,
@@ -230,10 +238,10 @@ class RegressionPredictive(Predictive):
     def crps(self, targets: Values) -> Tensor:
         """Return the continuous ranked probability score, (B, ...): smaller is better.
 
-        For a mixture of Gaussians it is mean_i E|y - X_i| minus half of mean_ij E|X_i - X_j|, where
-        X_i ~ N(m_i, s_i^2) (Grimit et al., 2006). The first term has a closed form. The second is
-        an integral or a sum over near pairs; see `mixture.half_mean_distance`. With a recalibration
-        see `reshaped.crps`.
+        For a mixture it is mean_i E|y - X_i| minus half of mean_ij E|X_i - X_j|, where X_i has the
+        distribution of function i (Grimit et al., 2006). The first term has a closed form. The
+        second is an integral or a sum over near pairs; see `mixture.half_mean_distance`. With a
+        recalibration see `reshaped.crps`.
         """
         if self._knots is not None:
             t, mean = self.aligned(targets).flatten(), self.mean.flatten()
@@ -241,10 +249,11 @@ class RegressionPredictive(Predictive):
             return self._shaped(reshaped.crps(*parts, mean, t))
         difference = self.aligned(targets) - self.means
         z, point = mixture.standardised(difference, torch.zeros_like(difference), self.scales)
-        density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
-        noisy = 2 * self.scales * density + difference * (2 * torch.special.ndtr(z) - 1)
+        noisy = self.scales * self.noise.distance(z)
         to_target = torch.where(point, difference.abs(), noisy).mean(0)
-        between = mixture.half_mean_distance(self.means.flatten(1), self.scales.flatten(1))
+        between = mixture.half_mean_distance(
+            self.means.flatten(1), self.scales.flatten(1), self.noise
+        )
         return (to_target - between.reshape(to_target.shape)).clamp_min(0)  # rounding errors
 
     def errors(self, targets: Values) -> dict[str, Tensor]:
@@ -271,7 +280,7 @@ class RegressionPredictive(Predictive):
         return found.reshape(expected)
 
     def _mixture_cdf(self, values: Tensor) -> Tensor:
-        return mixture.cdf(values, self.means, self.scales)
+        return mixture.cdf(values, self.means, self.scales, self.noise)
 
     def _shaped(self, flat: Tensor) -> Tensor:
         """Return numbers of all targets, (N,), in the shape and dtype of the predictions."""
@@ -293,6 +302,11 @@ class RegressionPredictive(Predictive):
 
     def _check_recalibration(self, given: ProbabilityMap) -> None:
         outputs = tuple(self.means.shape[2:])
+        if self.noise != NORMAL:
+            raise ValueError(
+                "recalibration: expected predictions with Gaussian noise, received "
+                f"{type(self.noise).__name__}."
+            )
         if given.shape != outputs:
             raise ValueError(
                 f"recalibration: expected maps of shape {outputs}, one for each output, received "
