@@ -219,7 +219,7 @@ class TestHeteroscedastic:
 class TestCalibration:
     def test_only_gaussian_noise_is_recalibrated_by_isotonic_regression(self):
         x, y = randn(200, 1).float(), randn(200).float()
-        with pytest.raises(ValueError, match="expected scale for StudentT"):
+        with pytest.raises(ValueError, match="needs Gaussian noise.*received StudentT"):
             tacit.calibrate(
                 torch.nn.Identity(), (x, y), likelihood=tacit.StudentT(), method="isotonic"
             )

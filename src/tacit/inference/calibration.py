@@ -160,6 +160,11 @@ def _method(method: CalibrationMethod | None, scope: Scope, given: Likelihood) -
         expected = ", ".join(get_args(CalibrationMethod))
         raise ValueError(f"method: expected {expected}; received {method!r}.")
     chosen: Any = known[0] if method is None else method
+    if chosen == "isotonic" and chosen not in known:
+        raise ValueError(
+            "calibrate: isotonic regression of real targets needs Gaussian noise, that of Gaussian "
+            f"or HeteroscedasticGaussian; received {type(given).__name__}."
+        )
     if chosen not in known:
         raise ValueError(
             f"method: expected {' or '.join(known)} for {type(given).__name__}, received "
