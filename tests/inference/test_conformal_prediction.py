@@ -1,5 +1,7 @@
 """Conformal sets and intervals: coverage in finite samples, and MAPIE's numbers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -144,6 +146,31 @@ def test_several_labels_per_example_have_a_threshold_each():
         assert_close(alone.thresholds, rule.thresholds[position])
         members = alone(ClassPredictive(logits)).members
         assert torch.equal(members, rule(both).members[:, position])
+
+
+def test_by_class_several_labels_have_a_threshold_for_each_class_and_position():
+    prediction, labels = classes(200, functions=2)
+    both = ClassPredictive(torch.stack([prediction.logits, prediction.logits.flip(-1)], 2))
+    targets = torch.stack([labels, labels], 1)
+    rule = tacit.conformal(both, targets, by_class=True)
+    assert rule.thresholds.shape == (2, 4)
+    for position, logits in enumerate((prediction.logits, prediction.logits.flip(-1))):
+        alone = tacit.conformal(ClassPredictive(logits), labels, by_class=True)
+        assert_close(alone.thresholds, rule.thresholds[position])
+        members = alone(ClassPredictive(logits)).members
+        assert torch.equal(members, rule(both).members[:, position])
+
+
+def test_a_class_that_is_rare_at_a_position_is_in_all_sets_there():
+    prediction, labels = classes(200, names=("ant", "bee", "cat", "dog"))
+    both = replace(prediction, logits=torch.stack([prediction.logits] * 2, 2))
+    targets = torch.stack([labels, labels.masked_fill(labels == 1, 0)], 1)
+    sets = tacit.conformal(both, targets, by_class=True)(both)
+    assert sets.members[:, 1, 1].all()
+    assert not sets.members[:, 0, 1].all()
+    targets[:, 0] = targets[:, 1]
+    with pytest.raises(ValueError, match="examples of class bee at some position, received 0"):
+        tacit.conformal(both, targets, by_class=True)
 
 
 def test_binary_predictions_have_sets_of_two_classes():

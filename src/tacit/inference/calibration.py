@@ -24,6 +24,7 @@ from tacit.likelihood import (
 )
 from tacit.likelihood.discrete import Scope, check_scope
 from tacit.likelihood.predictive import average_log_probs, check_labels
+from tacit.likelihood.predictive.noise_shapes import NORMAL
 
 CalibrationMethod: TypeAlias = Literal["temperature", "vector", "scale", "isotonic"]
 
@@ -92,13 +93,13 @@ def calibrate(
     For real targets:
 
     - "scale" (the default) sets the noise scale by maximum likelihood, with a prior worth 5
-      examples: one for each output of `Gaussian`, a factor of all scales of
-      `HeteroscedasticGaussian`. It needs 10 examples.
+      examples: one for each output of `Gaussian`, a factor for each output of the predicted scales
+      of `HeteroscedasticGaussian`. It needs 10 examples.
     - "isotonic" sets the scale if it is not fixed, then maps the distribution function of each
       output to its distribution on the data (Kuleshov et al., 2018): predictive distributions then
       have any shape, the same for all inputs up to location and scale. It needs at least 100
-      examples. An output whose predictions are calibrated up to sampling error keeps them exactly.
-      Beyond the outermost targets the tails are Gaussian.
+      examples, and Gaussian noise. An output whose predictions are calibrated up to sampling error
+      keeps them exactly. Beyond the outermost targets the tails are Gaussian.
 
     Several labels of an example count as examples of one problem; several real targets of an
     example have a map each.
@@ -149,7 +150,7 @@ def _method(method: CalibrationMethod | None, scope: Scope, given: Likelihood) -
         if isinstance(given, Categorical):
             known.insert(1, "vector")
     elif isinstance(given, ContinuousLikelihood):
-        known = ["scale", "isotonic"]
+        known = ["scale", "isotonic"] if given.noise == NORMAL else ["scale"]
     else:
         raise TypeError(
             "calibrate: expected a Categorical, Bernoulli, Gaussian or HeteroscedasticGaussian "
@@ -159,6 +160,11 @@ def _method(method: CalibrationMethod | None, scope: Scope, given: Likelihood) -
         expected = ", ".join(get_args(CalibrationMethod))
         raise ValueError(f"method: expected {expected}; received {method!r}.")
     chosen: Any = known[0] if method is None else method
+    if chosen == "isotonic" and chosen not in known:
+        raise ValueError(
+            "calibrate: isotonic regression of real targets needs Gaussian noise, that of Gaussian "
+            f"or HeteroscedasticGaussian; received {type(given).__name__}."
+        )
     if chosen not in known:
         raise ValueError(
             f"method: expected {' or '.join(known)} for {type(given).__name__}, received "

@@ -41,7 +41,7 @@ class ConformalSets:
         level: Probability that a set contains the true class.
         score: The nonconformity score.
         thresholds: Largest score of a class in the set, in a shape that broadcasts to the classes
-            of an example: one for each label of an example, (..., 1), or for each class, (C,).
+            of an example: one for each label of an example, (..., 1), or for each class, (..., C).
         shape: Shape of an example's probabilities, (..., C).
         penalty: Of "raps": added to the score for each rank beyond `free`.
         free: Of "raps": number of classes without penalty.
@@ -172,7 +172,8 @@ def conformal(
             standard deviation, the default) or "quantiles" (the distance to the central interval;
             Romano et al., 2019).
         by_class: For classes: whether the probability holds for each class separately, which needs
-            enough calibration examples of each (Mondrian).
+            enough calibration examples of each (Mondrian). With several labels per example it holds
+            for each class at each position; where a class has too few labels, it is in all sets.
         penalty: For "raps": added to the score for each rank beyond `free`, 0.01 by default.
         free: For "raps": number of classes without penalty, 5 by default.
         allow_empty: For classes: whether sets may be empty. Otherwise the most probable class is
@@ -234,16 +235,18 @@ def conformal(
 
 
 def _by_class(own: ClassPredictive, true: Tensor, labels: Tensor, level: float) -> Tensor:
-    """Return a threshold for each class, (C,), from the scores of the true classes."""
-    if true.ndim > 1:
-        raise ValueError("by_class: expected one label per example, received several.")
+    """Return a threshold for each class, (..., C), from the scores of the true classes."""
     names = own.class_names or tuple(map(str, range(own.log_probs.shape[-1])))
-    return torch.stack(
-        [threshold(true[labels == k], level, f" of class {name}") for k, name in enumerate(names)]
-    )
+    found = [
+        threshold(true[labels == k], level, f" of class {name}")
+        if true.ndim == 1
+        else _threshold_of_counted(true, labels == k, level, f" of class {name} at some position")
+        for k, name in enumerate(names)
+    ]
+    return torch.stack(found, -1)
 
 
-def _threshold_of_counted(scores: Tensor, kept: Tensor, level: float) -> Tensor:
+def _threshold_of_counted(scores: Tensor, kept: Tensor, level: float, of: str = "") -> Tensor:
     """Return the threshold of each position from the labels that count there.
 
     It is infinite, so that sets contain all classes, at positions with too few labels.
@@ -252,10 +255,12 @@ def _threshold_of_counted(scores: Tensor, kept: Tensor, level: float) -> Tensor:
         scores: Scores of the calibration examples, (n, ...).
         kept: Whether the label counts, of the same shape.
         level: Probability of a new score not to exceed the threshold.
+        of: Which labels, for the error message.
     """
     counts = kept.sum(0)
-    if not counts.numel() or counts.max() < _needed(level):
-        return threshold(scores[:0], level)  # too few everywhere
+    most = int(counts.max()) if counts.numel() else 0
+    if most < _needed(level):
+        return threshold(scores[:most], level, of)  # too few everywhere
     ordered = scores.masked_fill(~kept, math.inf).sort(0).values
     ordered = torch.cat([ordered, torch.full_like(ordered[:1], math.inf)])
     rank = ((counts + 1) * level - 1e-9).ceil().long()

@@ -21,9 +21,11 @@ class VariationalRegressor(RegressorMixin, VariationalEstimator):
     """A variational network for regression on a table, without settings to tune.
 
     Inputs and targets are standardised, and a held-out part of the rows ends training and sets the
-    noise scale, one for each target. Predictions are mixtures of Gaussians, one for each function
-    that the model draws. Training takes place on the CPU, in double precision unless `module` is
-    given.
+    noise scale, one for each target. The noise is that of `tacit.HeteroscedasticStudentT`: its
+    scale depends on the row, and its tails are as heavy as the held-out rows ask for. With a
+    `module` of your own, which has one output for each target, it is that of `tacit.Gaussian`.
+    Predictions are mixtures over the functions that the model draws. Training takes place on the
+    CPU, in double precision unless `module` is given.
 
     Args:
         hidden: Widths of the hidden layers of the default network, `tacit.models.MLP`.
