@@ -213,26 +213,6 @@ def test_calibration_with_several_processes_needs_all_data():
     Calibrate((X, Y)).setup(run, module, "fit")
 
 
-def test_nothing_is_imported_unasked_and_without_lightning_the_error_names_the_extra():
-    code = """
-import sys
-sys.modules["pytorch_lightning"] = None
-import tacit
-tacit.integrations
-loaded = {"lightning_fabric", "transformers", "peft", "onnx", "onnxruntime"} & set(sys.modules)
-assert not loaded, loaded
-try:
-    tacit.integrations.lightning
-except ModuleNotFoundError as error:
-    print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == (
-        "tacit.integrations.lightning needs PyTorch Lightning: "
-        "pip install 'tacit-torch[lightning]'\n"
-    )
-
-
 @pytest.mark.slow
 def test_two_processes_stay_synchronised_draw_their_own_noise_and_score_all_examples(tmp_path):
     worker = str(Path(__file__).parent / "lightning_worker.py")

@@ -486,24 +486,6 @@ def test_descriptions_in_files_are_checked(tmp_path, entries, message):
         VariationalClassifier.load(path)
 
 
-BLOCKED = """
-import sys
-sys.modules["sklearn"] = None
-import tacit
-try:
-    tacit.integrations.sklearn
-except ModuleNotFoundError as error:
-    print(error)
-"""
-
-
-def test_without_scikit_learn_the_error_names_the_extra():
-    found = subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True)
-    assert found.stdout == (
-        "tacit.integrations.sklearn: scikit-learn is needed: pip install 'tacit-torch[sklearn]'\n"
-    ), found.stderr
-
-
 def test_tacit_does_not_import_scikit_learn():
     code = "import sys, tacit; tacit.fit, tacit.integrations; assert 'sklearn' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
