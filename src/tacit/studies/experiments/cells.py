@@ -43,9 +43,8 @@ def run_each(
     wanted = [{**shared, **choice} for choice in choices]
     paths = [folder / CELLS / f"{_name(choice, shared)}.json" for choice in choices]
     missing = [(s, path) for s, path in zip(wanted, paths, strict=True) if not path.exists()]
-    start, done = time.monotonic(), 0
-    for _ in _computed(train, missing, jobs):
-        done += 1
+    start = time.monotonic()
+    for done, _ in enumerate(_computed(train, missing, jobs), 1):
         seconds = (time.monotonic() - start) / done * (len(missing) - done)
         left = f"{seconds / 60:.0f} min" if seconds > 120 else f"{seconds:.0f} s"
         found = len(paths) - len(missing) + done

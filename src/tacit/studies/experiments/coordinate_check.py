@@ -74,9 +74,7 @@ def verdicts(results: dict[str, Any], arguments: Mapping[str, Any]) -> list[Verd
     """Return the paper's two comparisons of muP with SP for each series, and our question."""
     found = []
     for subject, (kind, quantity) in SERIES.items():
-        changes = {
-            name: results[f"{kind}_{name}"]["changes"] for name in PARAMETRIZATIONS
-        }
+        changes = {name: results[f"{kind}_{name}"]["changes"] for name in PARAMETRIZATIONS}
         step = _judged_step(changes["sp"], changes["mup"], quantity)
         logs = {name: _logs(rows, quantity, step) for name, rows in changes.items()}
         more = interval(
@@ -98,7 +96,7 @@ def verdicts(results: dict[str, Any], arguments: Mapping[str, Any]) -> list[Verd
                 f"log of the ratio of the changes, muP to SP, mean over layers and widths after "
                 f"{step} step{'s' * (step > 1)}: {more}, a ratio of {ratio}",
                 "features change more under muP than under SP: the interval over seeds is above 0 "
-                "(after the last step or, if runs diverge, after the first, before features explode)",
+                "(after the last step; if runs diverge, after the first, before features explode)",
                 f"{subject} changes more under muP",
                 f"{ratio} times",
             ),

@@ -88,7 +88,7 @@ def lower(difference: Interval) -> bool | None:
 
 def higher(difference: Interval) -> bool | None:
     """Return whether a difference is above 0; None if the interval contains 0."""
-    return lower(_negated(difference))
+    return lower(negated(difference))
 
 
 def no_higher(difference: Interval) -> bool | None:
@@ -103,7 +103,7 @@ def no_higher(difference: Interval) -> bool | None:
 
 def no_lower(difference: Interval) -> bool | None:
     """Return whether a difference is not below 0, as `no_higher`."""
-    return no_higher(_negated(difference))
+    return no_higher(negated(difference))
 
 
 def no_different(difference: Interval) -> bool | None:
@@ -113,7 +113,8 @@ def no_different(difference: Interval) -> bool | None:
     return True if difference.count >= SEEDS else None
 
 
-def _negated(found: Interval) -> Interval:
+def negated(found: Interval) -> Interval:
+    """Return the interval of the negative."""
     return Interval(-found.mean, -found.high, -found.low, found.count)
 
 

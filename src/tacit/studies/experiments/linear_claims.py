@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +199,7 @@ def _projected(found: dict[str, Any]) -> Verdict:
     """Return the verdict on projected distributions, whose limit is approached like 1 / log t."""
     steps = found["steps"]
     scaled = [gap * math.log(t) for t, gap in zip(steps, found["gaps"], strict=True)]
-    grown = [b - a for a, b in zip(scaled, scaled[1:], strict=False)]
+    grown = [b - a for a, b in pairwise(scaled)]
     factors = found.get("factors")
     converges = _falls(factors) if factors else True
     return Verdict(
@@ -233,7 +233,7 @@ def _found_space(null: dict[str, Any]) -> Verdict:
 
 def _falls(values: list[float]) -> bool:
     """Return whether each value is below the one before; zeros may repeat."""
-    return all(b < a or a == b == 0 for a, b in zip(values, values[1:], strict=False))
+    return all(b < a or a == b == 0 for a, b in pairwise(values))
 
 
 def draw(results: dict[str, Any], folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def verdicts(results: dict[str, Any], arguments: Mapping[str, Any]) -> list[Verd
             "error-equals-variance-sgd",
             gap < RELATIVE,
             f"error and variance differ by at most {gap:.1e} of the variance",
-            f"equal at every step up to rounding, {RELATIVE:g} of the variance, which becomes small",
+            f"equal at every step up to rounding, {RELATIVE:g} of the variance",
             number=f"{gap:.0e} apart",
         ),
         *_classification(margin),
@@ -97,7 +98,7 @@ def _classification(margin: dict[str, list[float]]) -> list[Verdict]:
     bounded = [gap * math.log(t) for gap, t in zip(direction, steps, strict=True)]
     half = len(steps) // 2
     grown = max(bounded[half:]) / max(bounded[:half]) if half else math.inf
-    falls = all(b < a for a, b in zip(variance, variance[1:], strict=False))
+    falls = all(b < a for a, b in pairwise(variance))
     lacking = "" if steps[-1] >= 1000 else f"{steps[-1]:.0f} steps, a limit of 1 / log t"
     scales = margin.get("scale")
     scaled = [abs(s - 1) * math.log(t) for s, t in zip(scales or (), steps, strict=False)]

@@ -205,7 +205,9 @@ def _norm(runs: dict[int, list[dict[str, Any]]], judge: Callable[..., Verdict]) 
     bent, slopes = [], []
     for rows in runs.values():
         late = [row for row in rows if row["step"] >= math.sqrt(rows[-1]["step"])]
-        first, second = (slope(part) for part in (late[: len(late) // 2 + 1], late[len(late) // 2 :]))
+        first, second = (
+            slope(part) for part in (late[: len(late) // 2 + 1], late[len(late) // 2 :])
+        )
         bent.append(geometric([second]) - geometric([first]))
         slopes.append((first, second))
     found = interval(bent)
@@ -277,7 +279,11 @@ EXPERIMENT = Experiment(
     """,
     figure="supplement, NLL overfitting",
     claims=("nll-overfitting",),
-    scales={"smoke": {"steps": 20, "samples": 4, "seeds": 2, "jobs": 1}, "cpu": {}, "paper": {"steps": 100_000}},
+    scales={
+        "smoke": {"steps": 20, "samples": 4, "seeds": 2, "jobs": 1},
+        "cpu": {},
+        "paper": {"steps": 100_000},
+    },
     minutes={"smoke": 0.1, "cpu": 8, "paper": 40},
     needs="nothing",
     compute=compute,

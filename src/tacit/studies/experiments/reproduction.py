@@ -20,9 +20,7 @@ RUNNING = "folder", "jobs"  # arguments that don't affect the results
 PARTS = {"arguments": dict, "scale": str, "versions": dict, "results": dict}
 
 
-def reproduce(
-    experiment: Experiment, scale: str, folder: Path, **changes: Any
-) -> dict[str, Any]:
+def reproduce(experiment: Experiment, scale: str, folder: Path, **changes: Any) -> dict[str, Any]:
     """Compute an experiment; write results.json and the figures; return what was saved.
 
     Args:

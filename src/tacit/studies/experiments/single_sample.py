@@ -177,7 +177,7 @@ class Run:
         chosen = {
             (way, seed): min(
                 (lr for w, lr, step, s in errors if (w, step, s) == (way, last, seed)),
-                key=lambda lr: nll[way, lr, last, seed],  # noqa: B023
+                key=lambda lr: nll[way, lr, last, seed],
             )
             for way, _, _, seed in errors
         }
@@ -185,7 +185,9 @@ class Run:
 
     def best(self, way: str) -> dict[int, float]:
         """Return the error after the last step at the learning rate that validation chooses."""
-        return {s: self.errors[w, lr, self.last, s] for (w, s), lr in self.chosen.items() if w == way}
+        return {
+            s: self.errors[w, lr, self.last, s] for (w, s), lr in self.chosen.items() if w == way
+        }
 
     def at(self, way: str, lr: float, step: int) -> dict[int, float]:
         """Return the errors at a learning rate and step by seed."""
