@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tacit.cli.interruption import sigterm_as_interrupt
 from tacit.studies.bench import (
     METHODS,
     PARAMETRIZATIONS,
@@ -54,7 +54,8 @@ def _add_comparison(actions: Any) -> None:
         "run",
         help="train and test every method with every seed",
         description="Train and test every method with every seed. Each result is written to a file "
-        "in DIR when its training run ends, so the same command resumes an interrupted comparison. "
+        "in DIR when its training run ends, and a training run in progress is saved after each "
+        "epoch, so the same command resumes an interrupted comparison. "
         "A failed training run does not stop the others; the exit code is then 3.",
     )
     comparison.add_argument(
@@ -132,15 +133,11 @@ def _train_grid(arguments: argparse.Namespace) -> int:
             sys.stderr.write(problem)
         sys.stdout.flush()
 
-    # Raised as KeyboardInterrupt, SIGTERM also stops the worker processes.
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
+    with sigterm_as_interrupt():
         failed = run_cells(
             cells, arguments.out, jobs=arguments.jobs, backend=arguments.backend,
             address=arguments.address, done=done,
         )  # fmt: skip
-    finally:
-        signal.signal(signal.SIGTERM, previous)
     return 3 if failed else 0
 
 

@@ -12,10 +12,11 @@ from typing import Any
 from rich.table import Table
 
 from tacit._support.console import print_table
+from tacit.cli.interruption import sigterm_as_interrupt
 from tacit.studies.experiments.experiment import SCALES, Experiment
 from tacit.studies.experiments.page import write_page
 from tacit.studies.experiments.registry import EXPERIMENTS, find_experiment
-from tacit.studies.experiments.reproduction import reproduce
+from tacit.studies.experiments.reproduction import judge, reproduce
 from tacit.studies.folders import check_folder
 
 
@@ -39,6 +40,16 @@ def add_to(commands: Any) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("results"), help="results folder (results)"
     )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        help="number of parallel training runs, of one thread each (one per core)",
+    )
+    parser.add_argument(
+        "--data",
+        type=_names,
+        help="comma-separated data sets, for in_distribution and corruptions (those of the scale)",
+    )
     parser.set_defaults(command=_reproduce)
 
 
@@ -50,21 +61,37 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     check_folder("--out", arguments.out)
     if arguments.names != ["page"]:
         names = list(EXPERIMENTS) if arguments.names == ["all"] else arguments.names
-        for experiment in [find_experiment(name) for name in names]:
-            _reproduce_one(experiment, arguments.scale, arguments.out)
+        given = {"jobs": arguments.jobs} if arguments.jobs is not None else {}
+        experiments = [find_experiment(name) for name in names]
+        with sigterm_as_interrupt():
+            for experiment in experiments:
+                changes = given | _data(experiment, arguments.data)
+                _reproduce_one(experiment, arguments.scale, arguments.out, changes)
     sys.stdout.write(f"page: {write_page(arguments.out)}\n")
     return 0
 
 
-def _reproduce_one(experiment: Experiment, scale: str, out: Path) -> None:
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
+
+
+def _data(experiment: Experiment, data: tuple[str, ...] | None) -> dict[str, Any]:
+    """Return the argument of an experiment that compares methods on several data sets."""
+    several = isinstance(experiment.scales["smoke"].get("data"), tuple)
+    if data is not None and not several:
+        raise ValueError(f"--data: {experiment.name} has one data set; leave the option out.")
+    return {} if data is None else {"data": data}
+
+
+def _reproduce_one(experiment: Experiment, scale: str, out: Path, changes: dict[str, Any]) -> None:
     """Run an experiment and print its verdicts."""
     start = time.monotonic()
     sys.stdout.write(f"{experiment.name}, about {experiment.minutes[scale]:g} min ...\n")
     sys.stdout.flush()
-    saved = reproduce(experiment, scale, out / experiment.name)
-    for verdict in experiment.verdicts(saved["results"]):
+    reproduce(experiment, scale, out / experiment.name, **changes)
+    for verdict in judge(experiment, out / experiment.name):
         subject = f" ({verdict.subject})" if verdict.subject else ""
-        line = f"  {verdict.claim}{subject}: {verdict.state}. {verdict.measured}.\n"
+        line = f"  {verdict.claim}{subject}: {verdict.reason}. {verdict.measured}.\n"
         sys.stdout.write(line)
     sys.stdout.write(f"  {time.monotonic() - start:.0f} s\n")
     sys.stdout.flush()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from pathlib import Path as Folder
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from tacit._support import checks
+from tacit._support import checks, files
 from tacit._support.private_torch import BatchNorm
 from tacit.calling.caller import tracked_statistics
 from tacit.data.batches import Batches
@@ -22,6 +25,7 @@ from tacit.likelihood import Likelihood
 from tacit.methods.base import Method
 from tacit.methods.task import Task
 
+KEY = "tacit_swag"  # metadata key of the files of collected weights
 BATCHES = 50  # batches used to recompute batch-norm statistics
 
 
@@ -51,25 +55,24 @@ class SWAG(Method):
         checks.positive_integer("SWAG(samples)", self.samples)
 
     def learn(self, task: Task) -> Path:
-        if task.settings.get("checkpoint") and task.settings.get("resume", "auto") != "never":
-            raise ValueError(
-                "SWAG: a resumed run would lack the weights that were collected before; expected "
-                "no checkpoint, or resume='never'."
-            )
         if task.settings.get("epochs") is None:
             raise ValueError(
                 "SWAG: expected a number of epochs: it collects weights in their second half."
             )
         net = task.net()
-        seen: list[Tensor] = []
         first = task.settings["epochs"] // 2
+        collected = Collected(first, task.settings.get("checkpoint"))
+        if task.settings.get("resume") == "never":
+            collected.remove()
 
         def collect(row: dict[str, float], model: nn.Module) -> None:
-            if row["epoch"] > first:
-                seen.append(flat(net).clone())
+            collected.add(round(row["epoch"]), flat(net))
 
-        task.fit(net, callbacks=[*task.settings.get("callbacks", ()), collect])
+        history = task.fit(net, callbacks=[*task.settings.get("callbacks", ()), collect])
+        if task.networks is not None:  # it is the plain network of this task
+            task.networks.save(net, 0, sum(history["seconds"]))
         task.average("probs")
+        seen = collected.until(len(history))
         if not seen:
             raise ValueError(
                 "SWAG: training stopped in the first half of its epochs, before any weights were "
@@ -83,6 +86,48 @@ class SWAG(Method):
         )
         predictor.keep_statistics(task, self.samples)
         return predictor
+
+
+class Collected:
+    """The weights collected in training, also in files if training can be resumed.
+
+    Args:
+        first: Epoch after which weights are collected.
+        folder: Folder of the checkpoints of training, or None.
+    """
+
+    def __init__(self, first: int, folder: str | os.PathLike[str] | None) -> None:
+        self.first = first
+        self.folder = None if folder is None else Folder(folder) / "collected"
+        self.seen: dict[int, Tensor] = {}
+
+    def add(self, epoch: int, weights: Tensor) -> None:
+        """Add the weights after an epoch, before its checkpoint is written."""
+        if epoch <= self.first:
+            return
+        self.seen[epoch] = weights.clone()
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            files.write(self._path(epoch), KEY, {}, {"weights": self.seen[epoch]})
+
+    def until(self, last: int) -> list[Tensor]:
+        """Return the weights up to an epoch, those of earlier processes from their files."""
+        return [
+            self.seen[epoch] if epoch in self.seen else self._read(epoch)
+            for epoch in range(self.first + 1, last + 1)
+        ]
+
+    def remove(self) -> None:
+        """Remove the files of an earlier run."""
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _read(self, epoch: int) -> Tensor:
+        return files.read(self._path(epoch), KEY, "SWAG")[1]["weights"].clone()
+
+    def _path(self, epoch: int) -> Folder:
+        assert self.folder is not None
+        return self.folder / f"{epoch}.safetensors"
 
 
 class Path(Predictor):

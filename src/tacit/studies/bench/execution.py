@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,8 @@ from tacit.studies.bench.measurement import measure
 from tacit.studies.bench.results import failure_path_of, is_finished, path_of, read_finished
 from tacit.studies.folders import check_folder
 
+UNFINISHED = "unfinished"  # subfolder of the checkpoints of trainings that have not ended
+
 
 def run_cells(
     cells: Sequence[Cell],
@@ -29,15 +32,17 @@ def run_cells(
 ) -> list[Cell]:
     """Run the cells without a result in a folder; write each result as soon as it is known.
 
-    An interrupted grid therefore resumes when it is started again. A cell that fails does not stop
-    the others. Plain networks are also saved in the folder, for all methods that start from them.
+    An interrupted grid therefore resumes when it is started again, and so does the training that
+    was interrupted, from its last epoch. A cell that fails does not stop the others. Plain networks
+    are also saved in the folder, for all methods that start from them.
 
     Args:
         cells: Cells to run.
         out: Folder of results: NAME.json for each cell.
         jobs: Number of parallel processes; -1 for one per core.
         backend: Backend of joblib: "loky" for local processes, "dask", "ray" and others. Plain
-            networks are saved with "loky" only; a cluster runs as many jobs as it has workers.
+            networks and checkpoints are saved with "loky" only; a cluster runs as many jobs as it
+            has workers.
         address: Address of the cluster's scheduler, if the backend needs one.
         done: Called after each cell with its traceback, or with None if it succeeded.
 
@@ -60,6 +65,7 @@ def run_cells(
     missing = [cell for cell in cells if not is_finished(cell, out)]
     out.mkdir(parents=True, exist_ok=True)
     networks = str((out / "networks").resolve()) if backend == "loky" else None
+    unfinished = str((out / UNFINISHED).resolve()) if backend == "loky" else None
     made_by = provenance()  # recorded first: the source may change while the processes run
     failed = []
     with _connected(backend, address), joblib.parallel_config(backend, n_jobs=jobs):
@@ -67,7 +73,8 @@ def run_cells(
             return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs"
         )
         attempts = parallel(
-            joblib.delayed(_attempt)(cell, networks, made_by, str(Path.cwd())) for cell in missing
+            joblib.delayed(_attempt)(cell, networks, unfinished, made_by, str(Path.cwd()))
+            for cell in missing
         )
         try:
             for cell, result, problem in attempts:
@@ -78,6 +85,7 @@ def run_cells(
                 else:
                     failure.unlink(missing_ok=True)
                     files.write_json(path_of(cell, out), result)
+                    shutil.rmtree(out / UNFINISHED / cell.name, ignore_errors=True)
                 if done is not None:
                     done(cell, problem)
         except BrokenProcessPool:
@@ -89,7 +97,7 @@ def run_cells(
 
 
 def _attempt(
-    cell: Cell, networks: str | None, made_by: dict[str, Any], here: str
+    cell: Cell, networks: str | None, unfinished: str | None, made_by: dict[str, Any], here: str
 ) -> tuple[Cell, dict[str, Any] | None, str | None]:
     """Return a cell with its result or, if it failed, its traceback."""
     # Only cells that name user code may import from the current folder, whose files could shadow
@@ -98,7 +106,8 @@ def _attempt(
     if own and here not in sys.path:
         sys.path.insert(0, here)
     try:
-        return cell, measure(cell, networks, made_by), None
+        checkpoint = None if unfinished is None else Path(unfinished) / cell.name
+        return cell, measure(cell, networks, made_by, checkpoint), None
     except Exception:  # other cells may succeed
         return cell, None, traceback.format_exc()
 

@@ -14,6 +14,7 @@ from tacit._support import checks
 from tacit._support.provenance import provenance
 from tacit.data import Images, Splits
 from tacit.data.batches import Batches
+from tacit.inference.calibration import calibrate
 from tacit.inference.functions import Predictor, functions_of
 from tacit.inference.scores import collect, collect_each
 from tacit.likelihood import Categorical
@@ -29,7 +30,10 @@ SCORES = "entropy", "mutual_information"  # by which out-of-distribution images 
 
 
 def measure(
-    cell: Cell, networks: str | Path | None = None, made_by: Mapping[str, Any] | None = None
+    cell: Cell,
+    networks: str | Path | None = None,
+    made_by: Mapping[str, Any] | None = None,
+    checkpoint: Path | None = None,
 ) -> dict[str, Any]:
     """Train and evaluate a cell; return its settings and scores as plain data.
 
@@ -37,6 +41,8 @@ def measure(
         cell: Settings of training and evaluation.
         networks: Folder in which plain networks are saved and looked up; None for no reuse.
         made_by: Versions and commit to record; by default the current ones.
+        checkpoint: Folder of checkpoints, from which an interrupted training resumes; None for no
+            checkpoints.
     """
     made_by = provenance() if made_by is None else made_by
     problem = problem_of(cell)
@@ -56,18 +62,24 @@ def measure(
         {
             "epochs": cell.epochs, "lr": cell.lr, "batch_size": cell.batch_size,
             "average": cell.average, "optimizer": cell.optimizer, "progress": False,
+            "checkpoint": checkpoint,
         },
         cache,
     )  # fmt: skip
-    predictor = method_of(cell).fit_task(task)
+    method = method_of(cell)
+    predictor = method.fit_task(task)
     assert predictor.cost is not None
+    scores = score(predictor, cell, test)
+    if getattr(method, "calibrated", False) and cell.samples > 1:
+        for way, nll in tempered_nll(predictor, cell, task.validation, test).items():
+            scores["averaging"][way]["tempered_nll"] = nll
     return {
         "cell": asdict(cell),
-        "method": describe(method_of(cell)),
+        "method": describe(method),
         **made_by,
         "threads": torch.get_num_threads(),
         "cost": {name: checks.finite_or_none(v) for name, v in asdict(predictor.cost).items()},
-        **score(predictor, cell, test),
+        **scores,
     }
 
 
@@ -109,6 +121,26 @@ def score(predictor: Predictor, cell: Cell, test: Images) -> dict[str, Any]:
             for way, found in zip(get_args(Averaging), each, strict=True)
         },
     }
+
+
+def tempered_nll(
+    predictor: Predictor, cell: Cell, validation: Images, test: Images
+) -> dict[str, float | None]:
+    """Return the test NLL of each averaging with a temperature of its own.
+
+    Averaging logits gives the same probabilities as averaging log-probabilities.
+    """
+    found = {}
+    for way in ("log_probs", "probs"):
+        copied = copy.deepcopy(predictor)
+        assert isinstance(copied.likelihood, Categorical)
+        copied.likelihood.averaging = way  # type: ignore[assignment]
+        first, second = (torch.Generator().manual_seed(cell.seed) for _ in range(2))
+        calibrate(copied, validation, samples=cell.samples, generator=first)
+        with functions_of(copied, samples=cell.samples, generator=second) as functions:
+            scores = collect(functions, copied.likelihood, Batches("test", test, BATCH)).compute()
+        found[way] = checks.finite_or_none(scores["nll"])
+    return found
 
 
 def with_averaging(likelihood: Categorical, averaging: Averaging) -> Categorical:

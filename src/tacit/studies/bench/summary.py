@@ -89,7 +89,9 @@ def numbers_of(result: Mapping[str, Any]) -> dict[str, float]:
     for kind, scores in result["foreign"].items():
         found[f"foreign/{kind}/auroc"] = _number(scores["auroc"])
     for way, scores in result["averaging"].items():
-        found[f"averaging/{way}/nll"] = _number(scores["nll"])
+        for name in ("nll", "tempered_nll"):
+            if name in scores:
+                found[f"averaging/{way}/{name}"] = _number(scores[name])
     found["seconds"] = result["cost"]["seconds"]
     found["parameters"] = result["cost"]["parameters"]
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,14 +14,24 @@ from typing import Any, TypeAlias
 
 from tacit import models
 from tacit._support import checks
+from tacit.methods import MeanFieldVI
 from tacit.studies.bench import METHODS, PROBLEMS, Cell, make_grid, read_results, run_cells
+from tacit.studies.bench.results import is_finished
 from tacit.studies.bench.summary import numbers_of
+from tacit.studies.experiments.evidence import Interval, paired
 from tacit.studies.experiments.experiment import Scales
 
 PAPER = "implicit_bias_vi_paper"  # the paper's method: first and last layer, one draw
 OURS = "implicit_bias_vi"  # the defaults of this library
 NAMES = {PAPER: "the paper's recipe", OURS: "tacit's defaults"}
-NOT_IN_PAPER = ("mc_dropout", "generalized_vi", *NAMES)  # not among the paper's baselines
+SWAG, ENSEMBLE = "swag", "deep_ensemble"
+MEAN_FIELD = f"{__name__}:mean_field_vi_8"  # with the paper's 8 samples per step
+POST_HOC = ("temperature_scaling", "laplace_grid", "laplace_marglik")
+BASELINES = ("standard", *POST_HOC, "mean_field_vi", MEAN_FIELD, SWAG)  # single networks
+DATA = ("mnist", "cifar10", "cifar100", "tiny_imagenet")  # the paper's; others are ours
+SIZE = {"epochs": 200, "train_size": None}
+
+mean_field_vi_8 = MeanFieldVI(samples=8)
 
 # The paper's networks, pretrained on ImageNet; they need torchvision.
 cifar10, cifar100, tiny_imagenet = (
@@ -54,10 +65,11 @@ SCALES: Scales = {
     },
     "cpu": {},
     "paper": {
-        "data": (
-            "mnist",
-            *(f"{__name__}:{name}" for name in ("cifar10", "cifar100", "tiny_imagenet")),
-        ),
+        "data": ("mnist",),
+        # The first trains the plain networks that most others use; meanwhile run those that don't.
+        "methods": (SWAG, PAPER, OURS, "standard", *POST_HOC, ENSEMBLE),
+        "slow_methods": (MEAN_FIELD,),
+        "pretrained": True,
         "seeds": 5,
         "epochs": 200,
         "lr": 0.005,
@@ -66,8 +78,11 @@ SCALES: Scales = {
         "corrupted_size": None,
     },
 }
-MINUTES = {"smoke": 0.5, "cpu": 100, "paper": 1e5}
-NEEDS = "MNIST, Fashion-MNIST; paper: also CIFAR-10, CIFAR-100, TinyImageNet, torchvision, GPUs"
+MINUTES = {"smoke": 0.5, "cpu": 100, "paper": 1800}
+NEEDS = (
+    "MNIST, Fashion-MNIST; paper: MNIST, with --data cifar10,cifar100,tiny_imagenet also "
+    "torchvision and GPUs"
+)
 
 Setting: TypeAlias = tuple[str, str]
 """Names of a problem and of a parametrization."""
@@ -85,6 +100,9 @@ def compute(
     test_size: int | None = 5_000,
     corrupted_size: int | None = 500,
     samples: int = 32,
+    slow_methods: Sequence[str] = (),
+    slow_seeds: int = 2,
+    pretrained: bool = False,
     jobs: int = -1,
     folder: Path = Path("results/any"),
 ) -> dict[str, Any]:
@@ -102,41 +120,38 @@ def compute(
         test_size: Number of test images; None for all.
         corrupted_size: Number of test images per corruption; None for all.
         samples: Sampled functions per prediction.
+        slow_methods: Further methods, with fewer seeds, since they take many times as long.
+        slow_seeds: Number of seeds of these.
+        pretrained: Whether photographs are classified by the paper's networks: ResNet-34,
+            pretrained on ImageNet.
         jobs: Number of parallel training runs; -1 for one per core.
         folder: Folder of the experiment.
 
     Returns:
         `rows`, as `compare` returns them.
     """
-    rows = compare(
-        folder.parent / "bench", data, methods, parametrizations, seeds, jobs,
-        epochs=epochs, lr=lr, train_size=train_size, test_size=test_size,
-        corrupted_size=corrupted_size, samples=samples,
-    )  # fmt: skip
+    own = ("cifar10", "cifar100", "tiny_imagenet") if pretrained else ()
+    data = [f"{__name__}:{name}" if name in own else name for name in data]
+    settings = {
+        "epochs": epochs, "lr": lr, "train_size": train_size, "test_size": test_size,
+        "corrupted_size": corrupted_size, "samples": samples,
+    }  # fmt: skip
+    cells = make_grid(data, methods, parametrizations, seeds, **settings)
+    if slow_methods:
+        cells += make_grid(data, slow_methods, parametrizations, slow_seeds, **settings)
+    rows = compare(folder.parent / "bench", cells, jobs)
     for row in rows:
         row["numbers"] = {n: v for n, v in row["numbers"].items() if n.startswith(tuple(kinds))}
     return {"rows": rows}
 
 
-def compare(
-    folder: Path,
-    data: Sequence[str],
-    methods: Sequence[str],
-    parametrizations: Sequence[str],
-    seeds: int,
-    jobs: int,
-    **settings: Any,
-) -> list[dict[str, Any]]:
+def compare(folder: Path, cells: Sequence[Cell], jobs: int) -> list[dict[str, Any]]:
     """Run the training runs without a result in a folder; return the numbers of all.
 
     Args:
         folder: Folder of the results of single training runs, as `tacit bench` writes them.
-        data: Names of problems.
-        methods: Names of methods.
-        parametrizations: "sp", "mup" or both.
-        seeds: Number of seeds.
+        cells: The training runs.
         jobs: Number of parallel training runs; -1 for one per core.
-        **settings: Further fields of `tacit.studies.bench.Cell`.
 
     Returns:
         Data, parametrization, method and seed of each training, and its `numbers` by their names
@@ -145,13 +160,15 @@ def compare(
     Raises:
         RuntimeError: If training runs failed.
     """
-    cells = make_grid(data, methods, parametrizations, seeds, **settings)
-    left = len(cells)
+    missing = sum(not is_finished(cell, folder) for cell in cells)
+    start, count = time.monotonic(), 0
 
     def done(cell: Cell, problem: str | None) -> None:
-        nonlocal left
-        left -= 1
-        sys.stdout.write(f"  {cell.name}{f': {problem}' if problem else ''}, {left} left\n")
+        nonlocal count
+        count += 1
+        hours = (time.monotonic() - start) / count * (missing - count) / 3600
+        finished, state = len(cells) - missing + count, f": {problem}" if problem else ""
+        sys.stdout.write(f"  [{finished}/{len(cells)}] {cell.name}{state}, {hours:.1f} h left\n")
         sys.stdout.flush()
 
     failed = run_cells(cells, folder, jobs=jobs, done=done)
@@ -167,6 +184,7 @@ def compare(
             "parametrization": found["cell"].parametrization,
             "method": found["cell"].method,
             "seed": found["cell"].seed,
+            "seconds": found["cost"]["seconds"],
             "numbers": {n: checks.finite_or_none(v) for n, v in numbers_of(found).items()},
         }
         for found in read_results(folder)
@@ -189,14 +207,10 @@ class Comparison:
         """The settings with numbers."""
         return list(dict.fromkeys((row["data"], row["parametrization"]) for row in self.rows))
 
-    @property
-    def seeds(self) -> int:
-        """The smallest number of seeds of any method in any setting."""
-        counts: dict[tuple[str, str, str], int] = {}
-        for row in self.rows:
-            key = (row["data"], row["parametrization"], row["method"])
-            counts[key] = counts.get(key, 0) + 1
-        return min(counts.values())
+    def only(self, paper: bool) -> Comparison:
+        """Return the numbers on the paper's data sets, or those on the others."""
+        rows = [row for row in self.rows if (short(row["data"]) in DATA) == paper]
+        return Comparison(rows)
 
     def methods(self, setting: Setting) -> list[str]:
         """Return the methods with numbers in a setting, in the order of `METHODS`."""
@@ -215,20 +229,45 @@ class Comparison:
         """Return the mean of a quantity over seeds."""
         return statistics.fmean(self.values(setting, method, quantity).values())
 
-    def ratios(self, method: str, other: str, quantity: str) -> dict[Setting, float]:
-        """Return the ratio of the means of two methods, by setting."""
+    def difference(
+        self, setting: Setting, method: str, other: str, quantity: str, comparisons: int = 1
+    ) -> Interval:
+        """Return the interval of the difference of two methods over their common seeds."""
+        ours, theirs = (self.values(setting, name, quantity) for name in (method, other))
+        return paired(ours, theirs, comparisons)
+
+    def differences(self, method: str, other: str, quantity: str) -> dict[str, Interval]:
+        """Return the difference of two methods by setting, where both have numbers."""
         return {
-            setting: self.mean(setting, method, quantity) / self.mean(setting, other, quantity)
+            label(setting): self.difference(setting, method, other, quantity)
             for setting in self.settings
+            if {method, other} <= set(self.methods(setting))
         }
+
+    def spread(self, setting: Setting, quantity: str) -> float:
+        """Return the root mean square difference between two seeds of the standard network."""
+        values = list(self.values(setting, "standard", quantity).values())
+        if len(values) < 2 or not all(map(math.isfinite, values)):
+            return math.nan
+        return math.sqrt(2) * statistics.stdev(values)
+
+
+def short(data: str) -> str:
+    """Return the name of a problem without its module."""
+    return data.rpartition(":")[2]
+
+
+def parts(results: Mapping[str, Any]) -> list[tuple[Comparison, bool]]:
+    """Return the numbers on the paper's data sets and on others, and whether they are the paper's.
+
+    Parts without numbers are left out.
+    """
+    found = Comparison(results["rows"])
+    both = [(found.only(paper), paper) for paper in (True, False)]
+    return [(part, paper) for part, paper in both if part.rows]
 
 
 def label(setting: Setting) -> str:
     """Return a setting as text: mnist sp."""
     data, parametrization = setting
-    return f"{data.rpartition(':')[2]} {parametrization}"
-
-
-def format_ratios(ratios: Mapping[Setting, float]) -> str:
-    """Return ratios as text: mnist sp 0.93, mnist mup 1.02."""
-    return ", ".join(f"{label(setting)} {ratio:.2f}" for setting, ratio in ratios.items())
+    return f"{short(data)} {parametrization}"

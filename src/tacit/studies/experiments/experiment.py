@@ -34,9 +34,12 @@ class Experiment:
         minutes: Run time at each scale, roughly.
         needs: Data, packages and hardware that scales beyond "smoke" require.
         compute: Returns the numbers as plain data. All its arguments have defaults; an argument
-            `folder` receives the folder of results, for files beside the numbers.
-        verdicts: Returns the verdicts on the claims, from the numbers.
+            `folder` receives the folder of results, for files beside the numbers, and `jobs` the
+            number of parallel trainings.
+        verdicts: Returns the verdicts on the claims, from the numbers and the arguments of
+            `compute` that gave them.
         draw: Writes the figures into a folder, from the numbers.
+        figure: Its figure in the paper.
 
     Raises:
         ValueError: If a scale is missing or a claim is unknown.
@@ -50,8 +53,9 @@ class Experiment:
     minutes: Mapping[str, float]
     needs: str
     compute: Callable[..., dict[str, Any]]
-    verdicts: Callable[[dict[str, Any]], list[Verdict]]
+    verdicts: Callable[[dict[str, Any], Mapping[str, Any]], list[Verdict]]
     draw: Callable[[dict[str, Any], Path], None]
+    figure: str = ""
 
     def __post_init__(self) -> None:
         for field, given in (("scales", self.scales), ("minutes", self.minutes)):

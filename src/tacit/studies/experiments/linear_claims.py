@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from itertools import islice
+from collections.abc import Mapping
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tacit.theory import (
 from tacit.theory.subspaces import row_basis
 
 P, N = 8, 4  # numbers of parameters and examples, as in `linear_theory`
+RELATIVE, ROOTS = 1e-8, 1e-6  # rounding errors in double precision; of roots of matrices
 TIMES = tuple(0.03 * 1.35**k for k in range(24))
 
 
@@ -99,14 +101,17 @@ def _generalized(prior: Normal, decades: int) -> dict[str, Any]:
     end = classification.project_to_support(classification.limit(X, y, prior), X, y)
     null = null_projection(X)
     gaps: dict[int, float] = {}
+    factors: list[float] = []
     last = 10**decades
     for t, q in enumerate(islice(classification.gradient_descent(X, y, prior, 0.3), last), 1):
         if t >= 10 and math.log10(t).is_integer():
             ours = classification.rescaled(q, t, null, prior.mean)
             ours = classification.project_to_support(ours, X, y)
             gaps[t] = (ours.mean - end.mean).norm().item()
-    factor = (ours.factor - end.factor).norm().item() / prior.factor.norm().item()
-    return {"steps": list(gaps), "gaps": list(gaps.values()), "factor": factor}
+            factors.append(float((ours.factor - end.factor).norm() / prior.factor.norm()))
+    return {
+        "steps": list(gaps), "gaps": list(gaps.values()), "factor": factors[-1], "factors": factors,
+    }  # fmt: skip
 
 
 def _separable(spanned: bool) -> tuple[Tensor, Tensor]:
@@ -138,9 +143,8 @@ def _null_space(decades: int) -> dict[str, Any]:
     }
 
 
-def verdicts(results: dict[str, Any]) -> list[Verdict]:
+def verdicts(results: dict[str, Any], arguments: Mapping[str, Any]) -> list[Verdict]:
     """Return the verdicts on the claims."""
-    decided = results["steps"] >= 500
     apart = max(
         abs(a - b)
         for kind in ("draws", "limit")
@@ -151,62 +155,85 @@ def verdicts(results: dict[str, Any]) -> list[Verdict]:
         for a, b in zip(results["flow"]["errors"], results["flow"]["variances"], strict=True)
     )
     whole, parts = results["subspaces"]["whole"], results["subspaces"]["parts"]
-    found = results["generalized"]
-    scaled = [gap * math.log(t) for t, gap in zip(found["steps"], found["gaps"], strict=True)]
-    settles = len(scaled) > 2 and scaled[-1] < 1.05 * scaled[-2] and found["factor"] < 0.05
-    null = results["null_space"]
-    gaps = list(results["strengths"].values())
-    last = null["distances"][-2:]
-    good = null["dimension"] == P - N and last[-1] < 2 / 3 * last[0] and last[-1] < 0.1
-    long = found["steps"][-1] >= 10_000
+    gaps = results["strengths"]
     return [
         Verdict(
             "ensemble-equivalence",
-            apart < 1e-8 if decided else None,
+            apart < RELATIVE,
             "weights of trained members differ from the same draws of the trained model and of the "
             f"limit by at most {apart:.1e}",
-            "less than 1e-8: all have converged to rounding error",
+            f"equal up to rounding, {RELATIVE:g}, when all have converged",
+            number=f"{apart:.0e} apart",
+            lacking="" if results["steps"] >= 500 else f"{results['steps']} steps",
         ),
         Verdict(
             "error-equals-variance-flow",
-            flow < 1e-8,
+            flow < RELATIVE,
             f"at {len(TIMES)} times they differ by at most {flow:.1e} of the variance",
-            "less than 1e-8: both sides are closed forms",
+            f"equal up to rounding, {RELATIVE:g}: both sides are closed forms",
+            number=f"{flow:.0e} apart",
         ),
         Verdict(
             "w2-subspace",
-            abs(whole - parts) < 1e-6 * whole,
+            abs(whole - parts) < ROOTS * whole,
             f"squared distance {whole:.6f}, sum over subspaces {parts:.6f}",
-            "a relative difference below 1e-6",
+            f"equal up to rounding, {ROOTS:g} of the distance, which has roots of matrices",
+            number=f"{abs(whole - parts) / whole:.0e} apart",
         ),
-        Verdict(
-            "classification-generalized",
-            settles if long else None,
-            "distance of the mean to the projected limit times log t: "
-            f"{', '.join(f'{value:.3f}' for value in scaled)} at t = "
-            f"{', '.join(f'{t:.0e}' for t in found['steps'])}; distance of the factor "
-            f"{found['factor']:.1%} of the prior's norm",
-            "the product grows by less than 5 % in the last decade; the factor is within 5 %",
-        ),
-        Verdict(
-            "null-space-by-qr",
-            good if long else None,
-            f"QR of the factor finds {null['dimension']} directions; projections differ by "
-            f"{', '.join(f'{value:.3f}' for value in null['distances'])} in Frobenius norm at t = "
-            f"{', '.join(f'{t:.0e}' for t in null['steps'])}",
-            f"{P - N} directions, and a distance below 0.1 that falls by at least a third in the "
-            "last decade",
-        ),
+        _projected(results["generalized"]),
+        _found_space(results["null_space"]),
         Verdict(
             "wide-gvi",
-            gaps[-1] < 1e-4 and all(gap > 0 for gap in gaps),
+            all(gap > 0 for gap in gaps.values()) and _falls(list(gaps.values())),
             "distance between the minimiser with the regularizer and the limit without: "
-            + ", ".join(f"{gap:.1e} (strength {s})" for s, gap in results["strengths"].items()),
-            "it vanishes with the strength; no positive strength gives the limit itself, where the "
-            "loss is stationary but the distance is not",
+            + ", ".join(f"{gap:.1e} (strength {s})" for s, gap in gaps.items()),
+            "it falls with the strength, towards 0: the limit without a regularizer is that of "
+            "vanishing strength",
             "linear models: limit of vanishing strength",
+            f"{list(gaps.values())[-1]:.0e} apart",
         ),
     ]
+
+
+def _projected(found: dict[str, Any]) -> Verdict:
+    """Return the verdict on projected distributions, whose limit is approached like 1 / log t."""
+    steps = found["steps"]
+    scaled = [gap * math.log(t) for t, gap in zip(steps, found["gaps"], strict=True)]
+    grown = [b - a for a, b in pairwise(scaled)]
+    factors = found.get("factors")
+    converges = _falls(factors) if factors else True
+    return Verdict(
+        "classification-generalized",
+        _falls(found["gaps"]) and _falls([max(step, 0.0) for step in grown]) and converges,
+        "distance of the mean to the projected limit times log t: "
+        f"{', '.join(f'{value:.3f}' for value in scaled)} at t = "
+        f"{', '.join(f'{t:.0e}' for t in steps)}; distance of the factor {found['factor']:.1%} of "
+        "the prior's norm",
+        "the distances fall in every decade, and the product with log t approaches a bound: it "
+        "grows less in each decade than in the one before",
+        number=f"{found['gaps'][-1]:.3f} apart",
+        lacking="" if steps[-1] >= 10_000 else f"{steps[-1]} steps, a limit of 1 / log t",
+    )
+
+
+def _found_space(null: dict[str, Any]) -> Verdict:
+    """Return the verdict on the null space by QR."""
+    distances, steps = null["distances"], null["steps"]
+    return Verdict(
+        "null-space-by-qr",
+        null["dimension"] == P - N and _falls(distances),
+        f"QR of the factor finds {null['dimension']} directions; projections differ by "
+        f"{', '.join(f'{value:.3f}' for value in distances)} in Frobenius norm at t = "
+        f"{', '.join(f'{t:.0e}' for t in steps)}",
+        f"the {P - N} directions of the null space, at a distance that falls in every decade",
+        number=f"{distances[-1]:.3f} apart",
+        lacking="" if steps[-1] >= 10_000 else f"{steps[-1]} steps, a limit of 1 / log t",
+    )
+
+
+def _falls(values: list[float]) -> bool:
+    """Return whether each value is below the one before; zeros may repeat."""
+    return all(b < a or a == b == 0 for a, b in pairwise(values))
 
 
 def draw(results: dict[str, Any], folder: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tacit.theory import (
 from tacit.weights.covariance import LowRank
 
 P, N = 8, 4  # numbers of parameters and examples
+EQUAL, RELATIVE = 1e-10, 1e-8  # rounding error in double precision, of numbers and of ratios
 
 
 def compute(
@@ -52,7 +54,7 @@ def compute(
     }
 
 
-def verdicts(results: dict[str, Any]) -> list[Verdict]:
+def verdicts(results: dict[str, Any], arguments: Mapping[str, Any]) -> list[Verdict]:
     """Return the verdicts on the claims."""
     path, margin = results["trajectory"], results["margin"]
     apart = max(
@@ -60,51 +62,83 @@ def verdicts(results: dict[str, Any]) -> list[Verdict]:
         for name in ("mean", "variance")
         for a, b in zip(path[f"trained_{name}"], path[f"theory_{name}"], strict=True)
     )
-    ways = [abs(value - path["limit_mean"][0]) for value in path["trained_mean"]]
-    left = ways[-1] / ways[0]
+    left = abs(path["trained_mean"][-1] - path["limit_mean"][0])
+    begin = abs(path["trained_mean"][0] - path["limit_mean"][0])
     closest = results["distances"]["ours"] <= min(results["distances"]["others"])
     both = results["error_and_variance"]
     gap = max(
         abs(error - variance) / variance
         for error, variance in zip(both["error"], both["variance"], strict=True)
     )
-    steps, direction = margin["step"], margin["direction"]
-    rates = [d * math.log(t) for d, t in zip(direction, steps, strict=True)]
-    long_enough = steps[-1] >= 1000
-    fallen = margin["variance"][-1] / margin["variance"][0]
     return [
         Verdict(
             "regression-limit",
-            apart < 1e-10 and closest if left < 0.05 else None,
-            f"training and theory differ by at most {apart:.1e}; {left:.1%} of the distance to the "
-            f"limit is left; closer to the prior than {len(results['distances']['others'])} other "
-            f"minimisers: {'yes' if closest else 'no'}",
-            "rounding error in double precision, 1e-10, and no closer minimiser; decided only if "
-            "less than 5 % of the distance is left",
+            apart < EQUAL and closest,
+            f"training and theory differ by at most {apart:.1e} at any step; {left / begin:.1%} of "
+            f"the distance to the limit is left; closer to the prior than "
+            f"{len(results['distances']['others'])} other minimisers: {'yes' if closest else 'no'}",
+            f"equal to the closed form at every step up to rounding ({EQUAL:g} in double "
+            "precision), and no other minimiser is closer to the prior",
+            number=f"{apart:.0e} from theory",
         ),
         Verdict(
             "error-equals-variance-sgd",
-            gap < 1e-8,
+            gap < RELATIVE,
             f"error and variance differ by at most {gap:.1e} of the variance",
-            "rounding error in double precision, 1e-8, since the numbers become small",
+            f"equal at every step up to rounding, {RELATIVE:g} of the variance",
+            number=f"{gap:.0e} apart",
+        ),
+        *_classification(margin),
+    ]
+
+
+def _classification(margin: dict[str, list[float]]) -> list[Verdict]:
+    """Return the verdicts on classification, whose limits are approached like 1 / log t."""
+    steps, direction, variance = margin["step"], margin["direction"], margin["variance"]
+    bounded = [gap * math.log(t) for gap, t in zip(direction, steps, strict=True)]
+    half = len(steps) // 2
+    grown = max(bounded[half:]) / max(bounded[:half]) if half else math.inf
+    falls = all(b < a for a, b in pairwise(variance))
+    lacking = "" if steps[-1] >= 1000 else f"{steps[-1]:.0f} steps, a limit of 1 / log t"
+    scales = margin.get("scale")
+    scaled = [abs(s - 1) * math.log(t) for s, t in zip(scales or (), steps, strict=False)]
+    return [
+        Verdict(
+            "classification-max-margin",
+            direction[-1] < direction[0] and grown <= 1,
+            f"distance between the directions of mean and max-margin vector: {direction[0]:.3f} "
+            f"after {steps[0]:.0f} steps, {direction[-1]:.3f} after {steps[-1]:.0f}; times log t "
+            f"{bounded[0]:.2f} and {bounded[-1]:.2f}",
+            "it falls, and times log t it is no larger in the second half of the times than in "
+            "the first: the theory's rate is 1 / log t",
+            "direction",
+            f"{direction[-1]:.3f} apart",
+            lacking,
         ),
         Verdict(
             "classification-max-margin",
-            direction[-1] < direction[0] and rates[-1] < 2 * rates[0] if long_enough else None,
-            f"distance between the directions of mean and max-margin vector: {direction[0]:.3f} "
-            f"after {steps[0]:.0f} steps, {direction[-1]:.3f} after {steps[-1]:.0f}; times log t "
-            f"{rates[0]:.2f} and {rates[-1]:.2f}",
-            "it falls, and times log t it does not double: the rate is 1 / log t",
+            bool(scaled) and max(scaled[half:]) <= max(scaled[:half]) and scaled[-1] < math.inf,
+            "norm of the mean divided by log t and by that of the max-margin vector: "
+            + (f"{scales[0]:.2f} after {steps[0]:.0f} steps, {scales[-1]:.2f} at the end"
+               if scales else "not recorded"),
+            "its distance to 1, times log t, is no larger in the second half of the times than in "
+            "the first",
+            "scale",
+            f"{scales[-1]:.2f} times" if scales else "",
+            lacking if scales else "the run lacks the norms of the means",
         ),
         Verdict(
             "classification-collapse",
-            fallen < 0.1 and margin["null"][-1] < 1e-10 if long_enough else None,
-            f"the variance at the support vectors falls to {fallen:.3f} of its value after "
-            f"{steps[0]:.0f} steps; the factor in the null space moves by {margin['null'][-1]:.1e}",
-            "at most a tenth of the variance is left; the factor in the null space moves by "
-            "rounding error only, 1e-10",
+            falls and margin["null"][-1] < EQUAL,
+            f"the variance at the support vectors falls to {variance[-1] / variance[0]:.3f} of its "
+            f"value after {steps[0]:.0f} steps; the factor in the null space moves by "
+            f"{margin['null'][-1]:.1e}",
+            "the variance falls at every time, and the factor in the null space moves by rounding "
+            f"error only, {EQUAL:g}",
+            number=f"{variance[-1] / variance[0]:.3f} of it left",
+            lacking=lacking,
         ),
-    ]
+    ]  # fmt: skip
 
 
 def linear_model(rank: int) -> Variational:
@@ -197,7 +231,9 @@ def _margin(prior: Normal, X: Tensor, y: Tensor, decades: int, lr: float) -> dic
     on, null = range_projection(X), null_projection(X)
     model = linear_model(prior.factor.shape[1])
     _set(model, prior)
-    found: dict[str, list[float]] = {"step": [], "direction": [], "variance": [], "null": []}
+    found: dict[str, list[float]] = {
+        name: [] for name in ("step", "direction", "scale", "variance", "null")
+    }
     wanted = {round(10 ** (k / 4)) for k in range(4, 4 * decades + 1)}
     for t, q in enumerate(descend(model, _loss(exponential, model, X, y), lr)):
         if t in wanted:
@@ -205,6 +241,8 @@ def _margin(prior: Normal, X: Tensor, y: Tensor, decades: int, lr: float) -> dic
             direction = mean / mean.norm() - solution.vector / solution.vector.norm()
             found["step"].append(float(t))
             found["direction"].append(direction.norm().item())
+            scale = mean.norm() / (math.log(t) * solution.vector.norm())
+            found["scale"].append(scale.item())
             found["variance"].append(q.predict(X[solution.support])[1].max().item())
             found["null"].append((null @ (q.factor - prior.factor)).norm().item())
         if t == max(wanted):

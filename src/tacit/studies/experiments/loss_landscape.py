@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from tacit.weights.covariance import FullRank
 X, Y = torch.tensor([[1.0, 0.6]], dtype=torch.float64), torch.tensor([1.2], dtype=torch.float64)
 STARTS = ((-1.0, 1.5), (-1.2, -0.6), (0.6, -1.4), (1.8, 1.6))
 PRIOR = Normal(torch.tensor([-0.4, -0.6]), torch.tensor([[0.45, 0.1], [-0.15, 0.4]]))
+
+ROUNDING = 1e-6  # the prior is in single precision
 
 
 def compute(steps: int = 40, lr: float = 0.15) -> dict[str, Any]:
@@ -48,24 +51,25 @@ def compute(steps: int = 40, lr: float = 0.15) -> dict[str, Any]:
     }
 
 
-def verdicts(results: dict[str, Any]) -> list[Verdict]:
-    """Return the verdicts on the claim."""
-    pairs = [
-        (torch.tensor(results["distributions"][-1][name]), torch.tensor(results["limit"][name]))
-        for name in ("mean", "factor")
-    ]
-    left = max((last - end).abs().max().item() for last, end in pairs)
-    begin = max(
-        (torch.tensor(results["distributions"][0][name]) - end).abs().max().item()
-        for name, (_, end) in zip(("mean", "factor"), pairs, strict=True)
+def verdicts(results: dict[str, Any], arguments: Mapping[str, Any]) -> list[Verdict]:
+    """Return the verdict on the claim: what is left of the way is what the closed form leaves."""
+    ends = {name: torch.tensor(results["limit"][name]) for name in ("mean", "factor")}
+    begin, left = (
+        max((torch.tensor(q[name]) - end).norm().item() for name, end in ends.items())
+        for q in (results["distributions"][0], results["distributions"][-1])
     )
+    steps = len(results["distributions"]) - 1
+    theory = begin * abs(1 - arguments["lr"] * X.square().sum().item()) ** steps
     return [
         Verdict(
             "regression-limit",
-            left < 1e-3 * begin if len(results["distributions"]) > 30 else None,
+            left < theory + ROUNDING,
             f"in two dimensions mean and factor end {left:.1e} from the limit; they start "
-            f"{begin:.2f} from it",
-            "at most a thousandth of the initial distance is left",
+            f"{begin:.2f} from it; the closed form leaves {theory:.1e} after {steps} steps",
+            "no further from the limit than the closed form of gradient descent leaves after as "
+            "many steps, up to rounding in single precision",
+            "two dimensions",
+            f"{left:.1e} left",
         )
     ]
 

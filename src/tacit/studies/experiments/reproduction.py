@@ -4,35 +4,43 @@ from __future__ import annotations
 
 import inspect
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tacit._support import checks, files
+from tacit._support import files
 from tacit._support.provenance import provenance
+from tacit.studies.experiments.cells import CELLS, finite
 from tacit.studies.experiments.experiment import Experiment
 from tacit.studies.experiments.verdict import Verdict
 
 RESULTS = "results.json"
+RUNNING = "folder", "jobs"  # arguments that don't affect the results
 PARTS = {"arguments": dict, "scale": str, "versions": dict, "results": dict}
 
 
-def reproduce(experiment: Experiment, scale: str, folder: Path) -> dict[str, Any]:
+def reproduce(experiment: Experiment, scale: str, folder: Path, **changes: Any) -> dict[str, Any]:
     """Compute an experiment; write results.json and the figures; return what was saved.
 
     Args:
         experiment: The experiment.
         scale: One of its scales.
         folder: Folder of its results.
+        **changes: Arguments of `compute` that differ from the scale's; those it lacks are ignored.
     """
     arguments = _arguments(experiment, scale)
+    arguments |= {name: value for name, value in changes.items() if name in arguments}
     given = {**arguments, "folder": folder} if "folder" in arguments else arguments
     made_by = provenance()  # recorded first: the source may change while it runs
+    start = time.monotonic()
+    results = finite(experiment.compute(**given))
     saved = {
-        "arguments": {name: value for name, value in arguments.items() if name != "folder"},
+        "arguments": {name: value for name, value in arguments.items() if name not in RUNNING},
         "scale": scale,
         **made_by,
-        "results": _finite(experiment.compute(**given)),
+        "hours": _hours(folder, results, time.monotonic() - start),
+        "results": results,
     }
     folder.mkdir(parents=True, exist_ok=True)
     files.write_json(folder / RESULTS, saved)
@@ -74,7 +82,7 @@ def judge(experiment: Experiment, folder: Path) -> list[Verdict]:
     """
     saved = read_saved(folder)
     try:
-        return experiment.verdicts(saved["results"])
+        return experiment.verdicts(saved["results"], saved["arguments"])
     except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
         raise ValueError(
             f"{folder / RESULTS} is not a result of tacit reproduce {experiment.name}: "
@@ -94,10 +102,9 @@ def _arguments(experiment: Experiment, scale: str) -> dict[str, Any]:
     return {**defaults, **experiment.scales[scale]}
 
 
-def _finite(value: Any) -> Any:
-    """Return results with None for numbers that are not finite, which JSON can't represent."""
-    if isinstance(value, Mapping):
-        return {name: _finite(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return checks.finite_or_none(value)
+def _hours(folder: Path, results: Mapping[str, Any], seconds: float) -> float:
+    """Return the hours of a run: those of its trainings, which earlier runs may have done."""
+    cells = [json.loads(path.read_text()) for path in (folder / CELLS).glob("*.json")]
+    rows = results.get("rows", [])
+    trained = sum(found.get("seconds") or 0.0 for found in (*cells, *rows))
+    return max(seconds, trained) / 3600

@@ -1,0 +1,103 @@
+"""Many trainings of an experiment: each is a cell whose result is written when it is done.
+
+A stopped or killed experiment therefore continues with the missing cells.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tacit._support import checks, files
+from tacit.studies.folders import check_folder
+
+CELLS = "cells"  # subfolder of an experiment's results
+
+
+def run_each(
+    train: Callable[..., Any],
+    choices: Sequence[Mapping[str, Any]],
+    folder: Path,
+    jobs: int = -1,
+    **shared: Any,
+) -> list[Any]:
+    """Return `train(**choice, **shared)` for each choice, computing only what a folder lacks.
+
+    Args:
+        train: A function of a module; it returns plain data.
+        choices: The settings in which the trainings differ.
+        folder: Folder of the experiment; results are in its subfolder `cells`.
+        jobs: Number of parallel trainings, of one thread each if it is not 1; -1 for one per core.
+        **shared: Settings of all trainings.
+    """
+    if isinstance(jobs, bool) or not isinstance(jobs, int) or (jobs < 1 and jobs != -1):
+        raise ValueError(f"jobs: expected -1 or at least 1, received {jobs!r}.")
+    check_folder("--out", folder)
+    wanted = [{**shared, **choice} for choice in choices]
+    paths = [folder / CELLS / f"{_name(choice, shared)}.json" for choice in choices]
+    missing = [(s, path) for s, path in zip(wanted, paths, strict=True) if not path.exists()]
+    start = time.monotonic()
+    for done, _ in enumerate(_computed(train, missing, jobs), 1):
+        seconds = (time.monotonic() - start) / done * (len(missing) - done)
+        left = f"{seconds / 60:.0f} min" if seconds > 120 else f"{seconds:.0f} s"
+        found = len(paths) - len(missing) + done
+        sys.stdout.write(f"  [{found}/{len(paths)}] trainings done, about {left} left\n")
+        sys.stdout.flush()
+    return [_read(path) for path in paths]
+
+
+def _computed(train: Callable[..., Any], missing: Sequence[Any], jobs: int) -> Any:
+    if jobs == 1 or len(missing) < 2:
+        return (_compute(train, settings, path) for settings, path in missing)
+    try:
+        import joblib
+    except ModuleNotFoundError:
+        raise ValueError(
+            "parallel trainings need joblib: pip install 'tacit-torch[bench]', or pass --jobs 1"
+        ) from None
+    parallel = joblib.Parallel(
+        jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs"
+    )
+    return parallel(joblib.delayed(_compute)(train, *each, threads=1) for each in missing)
+
+
+def _compute(
+    train: Callable[..., Any], settings: Mapping[str, Any], path: Path, threads: int | None = None
+) -> None:
+    if threads is not None:
+        torch.set_num_threads(threads)
+    start = time.monotonic()
+    result = finite(train(**settings))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    seconds = time.monotonic() - start
+    files.write_json(path, {"settings": settings, "seconds": seconds, "result": result})
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())["result"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a result of a training: {error}; delete it.") from error
+
+
+def _name(choice: Mapping[str, Any], shared: Mapping[str, Any]) -> str:
+    """Return a name for the file: the choice in words, and a digest of the other settings."""
+    digest = hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:8]
+    words = "-".join(str(value).replace(" ", "_").replace("=", "") for value in choice.values())
+    return f"{words}-{digest}"
+
+
+def finite(value: Any) -> Any:
+    """Return results with None for numbers that are not finite, which JSON can't represent."""
+    if isinstance(value, Mapping):
+        return {name: finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    return checks.finite_or_none(value)
