@@ -40,6 +40,7 @@ import tacit
 from tacit._support.provenance import provenance
 from tacit.data.cache import load
 from tacit.data.uci_tables import TABLES, UCI
+from tacit.likelihood import Likelihood
 from tacit.likelihood.continuous import best_scale
 from tacit.likelihood.predictive import Predictive, RegressionPredictive
 
@@ -68,23 +69,44 @@ def split(name: str, seed: int) -> tuple[Data, Data, Data]:
     return train, validation, rest
 
 
-def network(train: Data) -> torch.nn.Module:
+def network(train: Data, outputs: int) -> torch.nn.Module:
     """Return the network of tacit and the plain network: that of `VariationalRegressor`."""
-    return tacit.models.MLP(train[0].shape[1], [64, 64], 2)
+    return tacit.models.MLP(train[0].shape[1], [64, 64], outputs)
 
 
 def tacit_default(train: Data, validation: Data, test: Data, seed: int) -> Scores:
-    """Relative noise, the default, on the data as they are."""
-    model = tacit.variational(network(train), likelihood=tacit.HeteroscedasticStudentT())
+    """Relative noise and Student-t residuals, the defaults, on the data as they are."""
+    return _variational(tacit.HeteroscedasticStudentT(), 2, train, validation, test, seed)
+
+
+def plain_network(train: Data, validation: Data, test: Data, seed: int) -> Scores:
+    """The same network and likelihood without noise in the weights."""
+    return _plain(tacit.HeteroscedasticStudentT(), 2, train, validation, test, seed)
+
+
+def tacit_gaussian(train: Data, validation: Data, test: Data, seed: int) -> Scores:
+    """Relative noise and Gaussian residuals of constant scale."""
+    return _variational(tacit.Gaussian(), 1, train, validation, test, seed)
+
+
+def plain_gaussian(train: Data, validation: Data, test: Data, seed: int) -> Scores:
+    """The same without noise in the weights."""
+    return _plain(tacit.Gaussian(), 1, train, validation, test, seed)
+
+
+def _variational(
+    likelihood: Likelihood, outputs: int, train: Data, validation: Data, test: Data, seed: int
+) -> Scores:
+    model = tacit.variational(network(train, outputs), likelihood=likelihood)
     tacit.fit(model, train, validation, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     return scores(tacit.predict(model, test[0], samples=64, generator=generator), test[1])
 
 
-def plain_network(train: Data, validation: Data, test: Data, seed: int) -> Scores:
-    """The same network without noise."""
-    net = torch.nn.Sequential(tacit.models.Standardise.of(train[0]), network(train))
-    likelihood = tacit.HeteroscedasticStudentT()
+def _plain(
+    likelihood: Likelihood, outputs: int, train: Data, validation: Data, test: Data, seed: int
+) -> Scores:
+    net = torch.nn.Sequential(tacit.models.Standardise.of(train[0]), network(train, outputs))
     tacit.fit(net, train, validation, likelihood=likelihood, seed=seed)
     return scores(tacit.predict(net, test[0], likelihood=likelihood), test[1])
 
@@ -150,6 +172,8 @@ def boosted_quantiles(train: Data, validation: Data, test: Data, seed: int) -> S
 METHODS: dict[str, Callable[[Data, Data, Data, int], Scores]] = {
     "tacit": tacit_default,
     "plain network": plain_network,
+    "tacit, Gaussian": tacit_gaussian,
+    "plain network, Gaussian": plain_gaussian,
     "random forest": random_forest,
     "Gaussian process": gaussian_process,
     "boosted quantiles": boosted_quantiles,
