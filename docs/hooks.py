@@ -8,7 +8,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[1]
 # Folder of the site -> where its files are generated, and which of them to include.
 SOURCES = {
-    "results": (ROOT / "results", ("index.md", "*/*.png", "*/report.md")),
+    "results": (ROOT / "results", ("index.md", "*/*.png", "paper/*/*.png", "*/report.md")),
     "costs": (ROOT / "benchmarks" / "results", ("index*",)),
 }
 

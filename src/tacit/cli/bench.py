@@ -54,8 +54,8 @@ def _add_comparison(actions: Any) -> None:
         "run",
         help="train and test every method with every seed",
         description="Train and test every method with every seed. Each result is written to a file "
-        "in DIR when its training run ends, and a training run in progress is saved after each "
-        "epoch, so the same command resumes an interrupted comparison. "
+        "in DIR when its training run ends, and a run in progress is saved after each epoch, so "
+        "the same command resumes an interrupted comparison. "
         "A failed training run does not stop the others; the exit code is then 3.",
     )
     comparison.add_argument(

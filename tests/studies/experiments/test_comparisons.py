@@ -1,106 +1,158 @@
-"""Verdicts of experiments that compare: on made-up numbers."""
-
-import copy
-import math
+"""Verdicts of experiments that compare methods: on made-up numbers."""
 
 import pytest
 
 from tacit.methods import Method
 from tacit.studies.bench import METHODS as BENCH_METHODS
+from tacit.studies.bench import make_grid
 from tacit.studies.bench.grid import Cell, problem_of
-from tacit.studies.experiments import (
-    corruptions,
-    cost,
-    gvi_comparison,
-    implicit_vs_explicit,
-    in_distribution,
-    linear_claims,
-    nll_overfitting,
-    rank_scaling,
-    single_sample,
+from tacit.studies.experiments import corruptions, gvi_comparison, in_distribution
+from tacit.studies.experiments.comparison import (
+    MEAN_FIELD,
+    NAMES,
+    OURS,
+    PAPER,
+    Comparison,
+    compare,
 )
-from tacit.studies.experiments.comparison import NAMES, OURS, PAPER, Comparison, compare
+from tacit.studies.experiments.comparison import compute as compute_comparison
 from tacit.studies.experiments.scoring import means
 
+FULL = {"epochs": 200, "train_size": None}
 GOOD = {"error": 5.0, "nll": 0.10, "ece": 0.01}
 METHODS = {
     "standard": {"error": 5.0, "nll": 0.20, "ece": 0.05},
     "temperature_scaling": {"error": 5.0, "nll": 0.12, "ece": 0.01},
-    "laplace_grid": {"error": 5.1, "nll": 0.13, "ece": 0.02},
-    "mean_field_vi": {"error": 5.5, "nll": 0.22, "ece": 0.02},
+    "laplace_grid": {"error": 5.0, "nll": 0.13, "ece": 0.02},
+    MEAN_FIELD: {"error": 5.5, "nll": 0.22, "ece": 0.02},
     "deep_ensemble": {"error": 4.0, "nll": 0.09, "ece": 0.01},
     PAPER: GOOD,
     OURS: GOOD,
 }
 
 
-def states(module, results):
-    return [verdict.holds for verdict in module.EXPERIMENT.verdicts(results)]
+def states(module, results, arguments=FULL):
+    return {v.subject: v.holds for v in module.verdicts(results, arguments) if not v.ours}
 
 
-def comparison(seeds=3, **changed):
-    """Return results of a comparison; `changed` are the numbers of methods on Fashion-MNIST."""
+def comparison(seeds=5, data=("mnist",), **changed):
+    """Return results of a comparison, in which seeds differ by 1 % alike for all methods."""
     rows = []
-    for data in ("mnist", "fashion_mnist"):
+    for name in data:
         for method, three in METHODS.items():
-            three = changed.get(method, three) if data == "fashion_mnist" else three
-            corrupted = {f"corrupted_{name}": 4 * value for name, value in three.items()}
-            corrupted |= {} if method in NAMES else {"corrupted_error": 4.1 * three["error"]}
-            if method == "deep_ensemble":
-                corrupted |= {"corrupted_nll": 0.5, "corrupted_ece": 0.1}
-            ways = {f"averaging/{way}/nll": three["nll"] for way in ("log_probs", "probs")}
-            rows += [
-                {"data": data, "parametrization": "sp", "method": method, "seed": seed,
-                 "numbers": {**three, **corrupted, **ways}}
-                for seed in range(seeds)
-            ]  # fmt: skip
+            for seed in range(seeds):
+                scale = 1 + 0.01 * (seed % 3)
+                found = {n: v * scale for n, v in {**three, **changed.get(method, {})}.items()}
+                corrupted = {f"corrupted_{n}": 4 * value for n, value in found.items()}
+                corrupted |= {} if method in NAMES else {"corrupted_error": 4.1 * found["error"]}
+                if method == "deep_ensemble":
+                    corrupted |= {"corrupted_nll": 0.5, "corrupted_ece": 0.1}
+                ways = {
+                    f"averaging/{way}/{kind}": found["nll"]
+                    for way in ("log_probs", "probs")
+                    for kind in ("nll", "tempered_nll")
+                }
+                rows.append(
+                    {"data": name, "parametrization": "sp", "method": method, "seed": seed,
+                     "numbers": {**found, **corrupted, **ways, **changed.get(f"{method}+", {})}}
+                )  # fmt: skip
     return {"rows": rows}
 
 
 class TestInDistribution:
     def test_it_can_hold(self):
-        assert states(in_distribution, comparison()) == [True] * 7
-        assert states(in_distribution, comparison(seeds=2)) == [None] * 7
+        found = states(in_distribution, comparison())
+        assert list(found.values()) == [True] * 6
 
-    @pytest.mark.parametrize(("name", "worse"), [("error", 6.0), ("nll", 0.19), ("ece", 0.049)])
-    @pytest.mark.parametrize("kind", ["worse", "nan", "none"])
-    def test_one_setting_is_enough_to_fail(self, name, worse, kind):
-        results = comparison()
-        for row in results["rows"]:
-            if (row["data"], row["method"]) == ("fashion_mnist", PAPER):
-                row["numbers"][name] = {"worse": worse, "nan": math.nan, "none": None}[kind]
-        found = states(in_distribution, results)
-        assert found[0] is False
-        assert found[2] is True  # the verdict on the other recipe
+    def test_smaller_runs_decide_nothing(self):
+        smaller = FULL | {"epochs": 20}
+        assert set(states(in_distribution, comparison(), smaller).values()) == {None}
+        found = states(in_distribution, comparison(seeds=1))
+        assert set(found.values()) == {None}
 
-    def test_methods_after_training(self):
-        results = comparison(temperature_scaling=METHODS["temperature_scaling"] | {"error": 5.3})
-        assert states(in_distribution, results)[4] is False
-        results = comparison()
-        for row in results["rows"]:
-            if row["method"] == "mean_field_vi":
-                row["numbers"]["nll"] = 0.19
-        assert states(in_distribution, results)[5] is False
+    def test_our_own_questions_are_decided_at_any_size(self):
+        verdicts = in_distribution.verdicts(comparison(data=("fashion_mnist",)), {"epochs": 2})
+        assert all(verdict.ours for verdict in verdicts)
+        assert {verdict.holds for verdict in verdicts} == {True}
+
+    @pytest.mark.parametrize(
+        ("name", "worse", "part"),
+        [
+            ("error", 6.0, "test error similar to the standard network"),
+            ("nll", 0.25, "NLL improved over the standard network"),
+            ("ece", 0.06, "among the best calibrated"),
+        ],
+    )
+    def test_a_worse_number_does_not_hold(self, name, worse, part):
+        found = states(in_distribution, comparison(**{PAPER: GOOD | {name: worse}}))
+        assert found[f"the paper's recipe: {part}"] is False
+
+    def test_a_difference_as_large_as_that_of_two_seeds_is_not_decided(self):
+        found = comparison()
+        for row in found["rows"]:
+            if row["method"] == PAPER:
+                row["numbers"]["error"] += 0.4 * (row["seed"] % 2)
+        part = "the paper's recipe: test error similar to the standard network"
+        assert states(in_distribution, found)[part] is None
+
+    def test_the_other_methods(self):
+        moved = comparison(temperature_scaling=METHODS["temperature_scaling"] | {"error": 5.5})
+        found = states(in_distribution, moved)
+        assert found["post-hoc methods leave the error unchanged"] is False
+        better = comparison(**{MEAN_FIELD: GOOD})
+        found = states(in_distribution, better)
+        assert found["Laplace or mean-field VI sometimes increase the NLL"] is False
 
     def test_averaging(self):
-        results = comparison()
-        results["rows"][-1]["numbers"]["averaging/probs/nll"] *= 1.5
-        assert states(in_distribution, results)[6] is False
+        found = comparison(**{f"{PAPER}+": {"averaging/probs/tempered_nll": 0.05}})
+        assert states(in_distribution, found)["the paper's recipe"] is False
+        lacks = comparison()
+        for row in lacks["rows"]:
+            del row["numbers"]["averaging/probs/tempered_nll"]
+        verdicts = in_distribution.verdicts(lacks, FULL)
+        found = [v for v in verdicts if v.claim == "averaging"]
+        assert {v.lacking for v in found} == {"the run lacks a temperature for each averaging"}
 
 
-def test_corruptions_can_fail():
-    assert states(corruptions, comparison()) == [True] * 4
-    results = comparison(temperature_scaling=GOOD | {"error": 4.0})
-    assert states(corruptions, results) == [False, True, False, True]
-    results = comparison(**{OURS: GOOD | {"nll": 0.2}})
-    assert states(corruptions, results) == [True, True, True, False]
+def test_corruptions():
+    error, nll, ece = (
+        f"the paper's recipe: {part}"
+        for part in (
+            "smaller error than all but ensembles", "better NLL than ensembles",
+            "better ECE than ensembles",
+        )
+    )  # fmt: skip
+    assert states(corruptions, comparison()) == {error: True, nll: True, ece: True}
+    better = comparison(temperature_scaling=GOOD | {"error": 4.0})
+    assert states(corruptions, better)[error] is False
+    assert states(corruptions, comparison(**{PAPER: GOOD | {"nll": 0.2}}))[nll] is False
+    assert set(states(corruptions, comparison(), {"epochs": 20}).values()) == {None}
 
 
-def test_a_missing_method_is_an_error():
-    results = comparison()
-    rows = [row for row in results["rows"] if row["method"] != "deep_ensemble"]
-    with pytest.raises(Exception, match="at least one data point"):
-        in_distribution.EXPERIMENT.verdicts({"rows": rows})
+def test_gvi():
+    def results(data="mnist", seeds=5, **changed):
+        return {
+            "rows": [
+                {"data": data, "parametrization": "sp", "method": method, "seed": seed,
+                 "numbers": {
+                     name: (value + changed.get(method, {}).get(name, 0)) * (1 + 0.01 * (seed % 2))
+                     for name, value in GOOD.items()
+                 }}
+                for method in ("implicit", *gvi_comparison.STRENGTHS)
+                for seed in range(seeds)
+            ]
+        }  # fmt: skip
+
+    def judged(found, arguments=FULL):
+        return [v.holds for v in gvi_comparison.verdicts(found, arguments)]
+
+    assert judged(results()) == [True, True]
+    assert judged(results(seeds=2)) == [None, None]
+    assert judged(results(data="fashion_mnist")) == [None, None]
+    assert judged(results(), {"epochs": 20}) == [None, None]
+    assert judged(results(strength_10={"error": -1.0})) == [False, True]
+    assert judged(results(strength_10={"nll": -0.05})) == [True, False]
+    assert judged(results(strength_10={"nll": -0.05, "error": 4.0})) == [True, True]
 
 
 def test_failed_training_runs_are_named(tmp_path, monkeypatch):
@@ -109,141 +161,30 @@ def test_failed_training_runs_are_named(tmp_path, monkeypatch):
             raise ArithmeticError("on purpose")
 
     monkeypatch.setitem(BENCH_METHODS, "swag", Broken())
+    cells = make_grid(["digits"], ["swag"], ["sp"], 1, epochs=1, train_size=64)
     with pytest.raises(RuntimeError, match="digits-sp-swag-0 failed; run again to retry"):
-        compare(tmp_path, ["digits"], ["swag"], ["sp"], 1, 1, epochs=1, train_size=64)
+        compare(tmp_path, cells, 1)
 
 
-def test_the_problems_at_the_papers_scale_are_found():
+def test_slow_methods_have_fewer_seeds(tmp_path):
+    found = compute_comparison(
+        ("error",), ("digits",), ("standard",), ("sp",), seeds=2, epochs=1, train_size=64,
+        test_size=20, corrupted_size=1, samples=1, slow_methods=("temperature_scaling",),
+        slow_seeds=1, jobs=1, folder=tmp_path / "any",
+    )  # fmt: skip
+    assert [row["method"] for row in found["rows"]].count("temperature_scaling") == 1
+    assert len(found["rows"]) == 3
+
+
+def test_the_problems_and_methods_at_the_papers_scale_are_found():
     for experiment in (in_distribution.EXPERIMENT, corruptions.EXPERIMENT):
-        for data in experiment.scales["paper"]["data"]:
-            assert problem_of(Cell(data, "standard")).lr
-
-
-def test_the_number_of_seeds_is_the_smallest():
-    rows = comparison()["rows"]
-    assert Comparison(rows).seeds == 3
-    assert Comparison(rows[1:]).seeds == 2
-
-
-def test_gvi_can_be_better():
-    def results(**changed):
-        return {
-            "rows": [
-                {"data": "mnist", "parametrization": "sp", "method": method, "seed": seed,
-                 "numbers": changed.get(method, GOOD)}
-                for method in ("implicit", *gvi_comparison.STRENGTHS)
-                for seed in range(3)
-            ]
-        }  # fmt: skip
-
-    assert states(gvi_comparison, results()) == [True, True]
-    assert states(gvi_comparison, results(strength_10=GOOD | {"error": 4.0})) == [False, True]
-    assert states(gvi_comparison, results(strength_10=GOOD | {"nll": 0.05})) == [True, False]
-    harmed = GOOD | {"nll": 0.05, "error": 9.0}
-    assert states(gvi_comparison, results(strength_10=harmed)) == [True, True]
-
-
-def test_single_sample_can_fail():
-    def results(change=lambda row: {}):
-        rows = []
-        for optimizer in single_sample.MOMENTA:
-            for way in single_sample.WAYS:
-                chosen = 0.01 if way == "M=1" else 0.1
-                for lr in (0.001, 0.01, 0.1, 1.0):
-                    for step in (100, 300, 600):
-                        nll = 0.2 + 10 / step + abs(math.log10(lr / chosen))
-                        row = {"optimizer": optimizer, "way": way, "lr": lr, "step": step,
-                               "nll": nll, "validation": nll, "error": nll}  # fmt: skip
-                        rows += [{**row, "seed": seed, **change(row)} for seed in range(2)]
-        return {"rows": rows}
-
-    assert states(single_sample, results()) == [True] * 6
-    slow = results(lambda row: {"nll": row["nll"] * 1.2} if row["way"] == "M=1" else {})
-    assert states(single_sample, slow) == [False, True, True] * 2
-    noisy = results(lambda row: {"nll": row["nll"] * 1.2} if row["way"] == "8 draws" else {})
-    assert states(single_sample, noisy) == [True, True, False] * 2
-    alike = results(lambda row: {"nll": 0.2, "validation": 0.2})
-    assert states(single_sample, alike) == [True, False, True] * 2
-    diverged = results(lambda row: {"nll": None} if row["way"] == "M=8" else {})
-    assert states(single_sample, diverged) == [False] * 6
-
-
-def test_cost_can_fail():
-    def row(time, memory):
-        return {"ratio": time, "ratio_low": time, "ratio_high": time, "memory_ratio": memory}
-
-    good = {cost.PLAIN: row(1, 1), cost.PAPER: row(1.05, 1.1), cost.ENSEMBLE: row(5, 1)}
-    assert states(cost, {"LeNet-5": good, "ResNet-34": good}) == [True]
-    assert states(cost, {"LeNet-5": good}) == [None]
-    for worse in (row(1.2, 1.1), row(1.0, 1.3)):
-        results = {"LeNet-5": good, "ResNet-34": {**good, cost.PAPER: worse}}
-        assert states(cost, results) == [False]
-
-
-def test_the_fits_can_fail():
-    def fit(std_at_data, far, error):
-        prior = {"std_at_data": [1.0], "std": [2.0, 2.0], "error_at_data": 1.0}
-        trained = {"std_at_data": [std_at_data], "std": [far, far], "error_at_data": error}
-        return {"prior": prior, "trained": trained}
-
-    good = {"steps": 2000, "noise": 0.1, "y": [-1.0, 1.0], "ibvi": fit(0.05, 1.5, 0.01),
-            "gvi": fit(0.1, 1.5, 0.1), "kl": fit(0.3, 1.5, 0.2)}  # fmt: skip
-    assert states(implicit_vs_explicit, good) == [True] * 3
-    off = {**good, "ibvi": fit(0.05, 1.5, 1.0)}
-    assert states(implicit_vs_explicit, off) == [False, True, True]
-    forgets = {**good, "ibvi": fit(0.05, 0.1, 0.01)}
-    assert states(implicit_vs_explicit, forgets) == [True, False, True]
-    collapses = {**good, "kl": fit(0.04, 1.5, 0.1)}
-    assert states(implicit_vs_explicit, collapses) == [True, True, False]
-    assert states(implicit_vs_explicit, {**good, "steps": 3}) == [None] * 3
-
-
-def test_overfitting_can_fail():
-    def rows(raw, norm):
-        return {
-            "rows": [
-                {"step": step, "error": 0.1, "raw": raw(math.log(step)), "rescaled": 0.3,
-                 "tempered": 0.2, "norm": norm(math.log(step))}
-                for step in (round(1.5**k) for k in range(2, 26))
-            ]
-        }  # fmt: skip
-
-    assert states(nll_overfitting, rows(lambda s: s, lambda s: s)) == [True] * 4
-    assert states(nll_overfitting, rows(lambda s: 1.0, lambda s: s))[0] is False
-    assert states(nll_overfitting, rows(lambda s: s, math.exp))[3] is False
-
-
-def test_rank_scaling_can_fail():
-    def results(scaled, same):
-        return {
-            "rows": [
-                {"way": way, "rank": rank, "moves": [power(rank)]}
-                for way, power in (("scaled", scaled), ("same", same))
-                for rank in (1, 4, 8, 16, 64)
-            ]
-        }
-
-    flat, grows = (lambda rank: 1.0), (lambda rank: rank**0.5)
-    assert states(rank_scaling, results(flat, grows)) == [True]
-    assert states(rank_scaling, results(grows, grows)) == [False]
-    assert states(rank_scaling, results(flat, flat)) == [False]
-
-
-def test_linear_claims_can_fail():
-    results = linear_claims.compute(decades=2)
-    results["generalized"] = {"steps": [100, 1000, 10_000], "gaps": [1.0, 0.5, 0.3], "factor": 0.0}
-    results["null_space"] = {"steps": [1000, 10_000], "distances": [0.1, 0.05], "dimension": 4}
-    assert states(linear_claims, results) == [True] * 6
-    worse = copy.deepcopy(results)
-    worse["limit"][0] += 1e-3
-    worse["flow"]["errors"][3] *= 1.01
-    worse["subspaces"]["parts"] *= 1.01
-    worse["generalized"]["gaps"][-1] = 0.6
-    worse["null_space"]["dimension"] = 5
-    worse["strengths"]["1e-06"] = 0.1
-    assert states(linear_claims, worse) == [False] * 6
+        scale = experiment.scales["paper"]
+        for method in (*scale["methods"], *scale["slow_methods"]):
+            for data in (*scale["data"], "cifar10", "cifar100", "tiny_imagenet"):
+                name = data if data == "mnist" else f"{Comparison.__module__}:{data}"
+                assert problem_of(Cell(name, method, lr=scale["lr"])).lr
 
 
 def test_means_of_rows():
     rows = [{"a": 1, "x": 1.0}, {"a": 1, "x": 3.0}, {"a": 2, "x": None}]
-    assert means(rows, ("a",), "x") == {(1,): 2.0, (2,): math.inf}
+    assert means(rows, ("a",), "x") == {(1,): 2.0, (2,): float("inf")}

@@ -25,16 +25,16 @@ CLAIMS = {
     "null-space-by-qr": "The trained factor spans the null space of the data, so its QR "
     "decomposition recovers that space.",
     "rank-scaling": "With S z scaled by the root of the rank, training doesn't depend on the rank.",
-    "coordinate-check": "Under muP features move by an amount that doesn't depend on the width; "
-    "under the standard parametrization it does.",
-    "lr-transfer": "Under muP the best learning rate is the same at every width; under the "
-    "standard parametrization it falls.",
-    "single-sample": "One draw of the weights per step is enough; fewer samples need a smaller "
-    "learning rate, and more steps or momentum close the gap.",
-    "nll-overfitting": "The norm of the mean grows like log t, so the validation NLL rises while "
-    "the error does not; a temperature prevents this.",
-    "in-distribution": "The test error is similar to a standard network's; NLL and ECE are much "
-    "better, close to those of temperature scaling and ensembles.",
+    "coordinate-check": "Features change more under muP than under the standard parametrization, "
+    "and training is more stable across widths.",
+    "lr-transfer": "Under muP the best learning rate is the same at every width, so that of a "
+    "small network can be used; under the standard parametrization it falls. muP is better.",
+    "single-sample": "One draw of the weights per step is enough if the learning rate is small "
+    "enough; more steps or momentum close the gap; for a fixed rate more samples soon bring little.",
+    "nll-overfitting": "In long training the NLL rises while the error does not; rescaling the mean "
+    "or a temperature prevents this, the temperature also before the asymptote.",
+    "in-distribution": "The test error is similar to a standard network's; the NLL is much better, "
+    "and only temperature scaling and ensembles are calibrated as well.",
     "averaging": "It makes no difference whether log-probabilities, probabilities or logits are "
     "averaged.",
     "corruptions": "Under corruptions the error is smaller than that of all methods but ensembles; "

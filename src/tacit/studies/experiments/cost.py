@@ -206,6 +206,7 @@ def draw(results: dict[str, Any], folder: Path) -> None:
 
 EXPERIMENT = Experiment(
     name="cost",
+    figure="Fig. 4, right",
     title="The claim `cost`: a training step takes the time and memory of a plain network's.",
     about="""
     A training step of every method against that of the plain network, interleaved in one run:

@@ -159,7 +159,7 @@ def _averaging(found: Comparison, method: str, name: str, lacking: str, ours: bo
     kind = "tempered_nll"
     rows = [row["numbers"] for row in found.rows if row["method"] == method]
     if f"averaging/probs/{kind}" not in rows[0]:
-        lacking, kind = lacking or "the run lacks a temperature for each averaging", "nll"
+        lacking, kind = "the run lacks a temperature for each averaging", "nll"
     changes = {
         label(setting): paired(
             found.values(setting, method, f"averaging/log_probs/{kind}"),
@@ -169,7 +169,7 @@ def _averaging(found: Comparison, method: str, name: str, lacking: str, ours: bo
     }
     return Verdict(
         "averaging",
-        all_of(no_different(each) for each in changes.values()),
+        None if kind == "nll" else all_of(no_different(each) for each in changes.values()),
         "NLL of averaged log-probabilities (or logits, which give the same) minus that of averaged "
         f"probabilities: {listed(changes)}",
         "no difference over seeds in any setting, each averaging with a temperature of its own",

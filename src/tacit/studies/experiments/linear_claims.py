@@ -259,6 +259,7 @@ def draw(results: dict[str, Any], folder: Path) -> None:
 
 EXPERIMENT = Experiment(
     name="linear_claims",
+    figure="supplement, propositions and lemmas",
     title="Further claims of the theory: ensembles, gradient flow, subspaces, projected limits.",
     about="""
     Linear models in double precision. Left: networks trained from draws of the prior, against the

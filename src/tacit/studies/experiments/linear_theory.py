@@ -86,10 +86,28 @@ def verdicts(results: dict[str, Any], arguments: Mapping[str, Any]) -> list[Verd
             gap < RELATIVE,
             f"error and variance differ by at most {gap:.1e} of the variance",
             f"equal at every step up to rounding, {RELATIVE:g} of the variance",
-            number=f"{gap:.0e} apart",
+            "error and variance",
+            f"{gap:.0e} apart",
         ),
+        _trace(both, arguments["lr"]),
         *_classification(margin),
     ]
+
+
+def _trace(both: dict[str, Any], lr: float) -> Verdict:
+    """Return the verdict on the trace of the covariance."""
+    traces = both.get("trace", [])
+    grown = max((b - a for a, b in pairwise(traces)), default=math.nan)
+    return Verdict(
+        "error-equals-variance-sgd",
+        grown <= EQUAL,
+        f"largest increase of the trace in a step: {grown:.1e}",
+        f"none in any step, up to rounding, at a learning rate of {lr:g}, below 1 / lambda_max = "
+        f"{both.get('largest_rate', math.nan):.2f}",
+        "trace of the covariance",
+        f"{grown:.0e} at most",
+        "" if traces else "the run lacks the traces",
+    )
 
 
 def _classification(margin: dict[str, list[float]]) -> list[Verdict]:
@@ -190,7 +208,7 @@ def _trajectory(
 
 def _error_and_variance(
     prior: Normal, X: Tensor, x: Tensor, steps: int, lr: float
-) -> dict[str, list[float]]:
+) -> dict[str, Any]:
     # The error is linear in the noise of the true weights. Its expected square is therefore a sum
     # over the columns of S0, with one training run for each.
     errors = torch.zeros(steps + 1, dtype=torch.float64)
@@ -203,7 +221,14 @@ def _error_and_variance(
         visited = _take(descend(model, loss, lr), steps + 1)
         errors += torch.stack([(x @ (q.mean - truth)).square() for q in visited])
         variances = _predictions(visited, x)["variance"]
-    return {"error": errors.tolist(), "variance": variances}
+    largest = torch.linalg.eigvalsh(X.T @ X).max().item()
+    traces = [q.factor.square().sum().item() for q in visited]
+    return {
+        "error": errors.tolist(),
+        "variance": variances,
+        "trace": traces,
+        "largest_rate": 1 / largest,
+    }
 
 
 def _distances(prior: Normal, X: Tensor, y: Tensor, count: int) -> dict[str, Any]:
@@ -349,6 +374,7 @@ def _draw_margin(axis: Any, found: dict[str, list[float]]) -> None:
 
 EXPERIMENT = Experiment(
     name="linear_theory",
+    figure="Theorems 1 and 2, non-asymptotic errors",
     title="Theorems 1 and 2 and the non-asymptotic ones: training against closed forms.",
     about="""
     Linear models, trained by the library with torch's SGD on the exact expected loss, against the

@@ -126,6 +126,7 @@ def _ellipse(q: dict[str, Any], deviations: float = 2.0) -> tuple[list[float], l
 
 EXPERIMENT = Experiment(
     name="loss_landscape",
+    figure="supplement, loss landscape",
     title="The claim `regression-limit` in two dimensions: which of many minima training finds.",
     about="""
     The supplement's first figure. Left: the loss of a linear model with two weights has a line of

@@ -3,17 +3,43 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tacit.studies.experiments.claims import CLAIMS
+from tacit.studies.experiments.evidence import all_of
 from tacit.studies.experiments.experiment import Experiment
 from tacit.studies.experiments.registry import EXPERIMENTS
 from tacit.studies.experiments.reproduction import is_saved, judge, read_saved
+from tacit.studies.experiments.verdict import Verdict
 from tacit.studies.report import Page
+
+PAPER = "paper"  # subfolder whose results replace those of smaller scales
+
+
+@dataclass(frozen=True)
+class Found:
+    """A saved experiment with its verdicts.
+
+    Args:
+        experiment: The experiment.
+        folder: Folder of its results.
+        saved: Its numbers, arguments and provenance.
+        verdicts: Its verdicts.
+    """
+
+    experiment: Experiment
+    folder: Path
+    saved: Mapping[str, Any]
+    verdicts: Sequence[Verdict]
 
 
 def write_page(out: Path) -> Path:
     """Write index.html and index.md into a folder, from the results in its subfolders.
+
+    Results in the subfolder `paper` replace those of the same experiment beside it.
 
     Returns:
         The path of index.html.
@@ -21,59 +47,130 @@ def write_page(out: Path) -> Path:
     Raises:
         ValueError: If there are no results, or a file was not written by `reproduce`.
     """
-    found = [experiment for name, experiment in EXPERIMENTS.items() if is_saved(out / name)]
+    folders = {
+        name: next((f for f in (out / PAPER / name, out / name) if is_saved(f)), None)
+        for name in EXPERIMENTS
+    }
+    found = [
+        Found(EXPERIMENTS[name], folder, read_saved(folder), judge(EXPERIMENTS[name], folder))
+        for name, folder in folders.items()
+        if folder is not None
+    ]
     if not found:
         raise ValueError(f"{out}: there are no results of tacit reproduce.")
     page = Page("The paper, reproduced")
-    page.text(
-        "Each verdict is computed from the numbers of a run. Its criterion was written in code "
-        'before the run, unless a section says otherwise. The scale "cpu" is smaller than the '
-        "paper's: each section states its settings."
-    )
-    rows = [row for experiment in found for row in _rows(experiment, out / experiment.name)]
-    states = Counter(row[2] for row in rows)
-    page.text(", ".join(f"{count} {state}" for state, count in states.items()) + ".")
-    page.table(["claim", "part", "verdict", "experiment", "scale"], rows)
-    for experiment in found:
-        _section(page, experiment, out / experiment.name)
+    _claims(page, found)
+    _questions(page, found)
+    for each in found:
+        _section(page, each, out)
     page.write(out / "index.md")
     return page.write(out / "index.html")
 
 
-def _rows(experiment: Experiment, folder: Path) -> list[list[str]]:
-    """Return the rows of the table of verdicts that belong to an experiment."""
-    saved = read_saved(folder)
-    return [
-        [
-            verdict.claim,
-            verdict.subject or "whole claim",
-            verdict.state,
-            experiment.name,
-            saved["scale"],
-        ]
-        for verdict in judge(experiment, folder)
+def _claims(page: Page, found: Sequence[Found]) -> None:
+    """Add the table with one row for each claim of the paper."""
+    rows = [row for claim in CLAIMS if (row := _claim(claim, found))]
+    states = Counter(row[0].partition(":")[0] for row in rows)
+    page.text(
+        f"{len(rows)} claims of the paper: "
+        + ", ".join(f"{count} {state}" for state, count in states.most_common())
+        + "."
+    )
+    page.text(
+        "A claim holds if all its parts hold. Each verdict compares the numbers of a run with a "
+        "reference that is computed beside them, with the uncertainty over seeds, by code that "
+        'states its criterion below. The scale "cpu" is smaller than the paper\'s, so it decides '
+        "few claims on training; the sections give the settings.",
+        soft=True,
+    )
+    page.table(["verdict", "claim", "number", "in the paper", "scale"], rows, wrap=True)
+
+
+def _claim(claim: str, found: Sequence[Found]) -> list[str] | None:
+    parts = [
+        (verdict, each)
+        for each in found
+        for verdict in each.verdicts
+        if verdict.claim == claim and not verdict.ours
     ]
+    if not parts:
+        return None
+    state = all_of(verdict.holds for verdict, _ in parts)
+    same = [(verdict, each) for verdict, each in parts if verdict.holds is state]
+    verdict = same[0][0]
+    words = verdict.reason
+    if len(parts) > 1:
+        words = f"{verdict.state}: {len(same)} of {len(parts)} parts"
+        words += _undecided([each for each, _ in same]) if state is None else ""
+    number = verdict.number
+    if number and verdict.subject:
+        number = f"{number} ({verdict.subject})"
+    figures = dict.fromkeys(each.experiment.figure for _, each in parts)
+    scales = dict.fromkeys(_scale(each) for _, each in parts)
+    return [words, f"{claim}: {CLAIMS[claim]}", number, "; ".join(figures), ", ".join(scales)]
 
 
-def _section(page: Page, experiment: Experiment, folder: Path) -> None:
-    saved, name = read_saved(folder), experiment.name
+def _undecided(verdicts: Sequence[Verdict]) -> str:
+    """Return why parts are undecided, and what the smaller run says of them."""
+    reasons = "; ".join(dict.fromkeys(verdict.lacking for verdict in verdicts))
+    trends = [verdict.trend for verdict in verdicts]
+    words = [
+        f"{trends.count(trend)} {word}"
+        for trend, word in ((True, "hold"), (False, "do not hold"))
+        if trend in trends
+    ]
+    return f"; {reasons}" + (f"; in this run {', '.join(words)}" if words else "")
+
+
+def _scale(each: Found) -> str:
+    """Return the scale of a run, with its data."""
+    data = each.saved["arguments"].get("data", ())
+    names = [data] if isinstance(data, str) else list(data)
+    return f"{each.saved['scale']} ({', '.join(names)})" if names else str(each.saved["scale"])
+
+
+def _questions(page: Page, found: Sequence[Found]) -> None:
+    """Add the table of questions of ours."""
+    rows = [
+        [verdict.reason, f"{verdict.claim}: {verdict.subject}", verdict.number, _scale(each)]
+        for each in found
+        for verdict in each.verdicts
+        if verdict.ours
+    ]
+    if rows:
+        page.heading("Our own questions")
+        page.text(
+            "These go beyond the paper's sentences: other data, tacit's defaults, what the theory "
+            "of linear models would say of deep networks."
+        )
+        page.table(["answer", "question", "number", "scale"], rows, wrap=True)
+
+
+def _section(page: Page, each: Found, out: Path) -> None:
+    experiment, folder, saved = each.experiment, each.folder, each.saved
+    name, place = experiment.name, folder.relative_to(out)
     page.heading(experiment.title)
+    if experiment.figure:
+        page.text(f"In the paper: {experiment.figure}.", soft=True)
     for paragraph in experiment.paragraphs:
         page.text(paragraph)
     for claim in experiment.claims:
         page.text(f"The paper's claim {claim}: {CLAIMS[claim]}")
-    for verdict in judge(experiment, folder):
-        subject = f" ({verdict.subject})" if verdict.subject else ""
-        page.text(f"{verdict.claim}{subject}: {verdict.state}.")
-        page.text(f"Measured: {verdict.measured}.")
-        page.text(f"Criterion: {verdict.criterion}.", soft=True)
     for picture in sorted(folder.glob("*.png")):
         caption = f"{name}: {picture.stem.replace('_', ' ')}"
-        page.picture(picture.read_bytes(), caption, f"{name}/{picture.name}")
-    page.code(f"tacit reproduce {name} --scale {saved['scale']}")
+        page.picture(picture.read_bytes(), caption, f"{place.as_posix()}/{picture.name}")
+    for verdict in each.verdicts:
+        subject = f" ({verdict.subject})" if verdict.subject else ""
+        page.text(f"{verdict.claim}{subject}: {verdict.reason}.")
+        page.text(f"Measured: {verdict.measured}.")
+        page.text(f"Criterion: {verdict.criterion}.", soft=True)
+    where = " --out results/paper" if place.parts[0] == PAPER else ""
+    page.code(f"tacit reproduce {name} --scale {saved['scale']}{where}")
     versions = ", ".join(f"{tool} {number}" for tool, number in saved["versions"].items())
+    hours = saved.get("hours")
     page.text(
-        f"Code: src/tacit/studies/experiments/{name}.py. Numbers: {name}/results.json. Run with "
-        f"{versions}; commit {saved.get('commit')}.",
+        f"Code: src/tacit/studies/experiments/{name}.py. Numbers: {place.as_posix()}/results.json. "
+        + ("" if hours is None else f"Time of all training runs: {hours:.1f} h. ")
+        + f"Run with {versions}; commit {saved.get('commit')}.",
         soft=True,
     )

@@ -131,6 +131,7 @@ def draw(results: dict[str, Any], folder: Path) -> None:
 
 EXPERIMENT = Experiment(
     name="rank_scaling",
+    figure="Proposed Scaling, without a figure",
     title="The claim `rank-scaling`: training with scaled factors doesn't depend on the rank.",
     about="""
     How far the features of MLPs move in a few steps, for ranks from 1 to 64: with S initialized at

@@ -353,6 +353,27 @@ def draw(results: dict[str, Any], folder: Path) -> None:
         axes[0][0].legend(fontsize="small")
         for ending in ("pdf", "png"):
             saved(figure, folder / f"{quantity}.{ending}")
+    if any(row["lr"] == SMALL for row in results["rows"]):
+        _draw_small_rate(results, folder)
+
+
+def _draw_small_rate(results: dict[str, Any], folder: Path) -> None:
+    """Draw the test error during training at the paper's small learning rate."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    for axis, optimizer in zip(figure.subplots(1, len(MOMENTA), sharey=True), MOMENTA, strict=True):
+        for way in WAYS:
+            rows = [row for row in rows_of(results, optimizer, way) if row["lr"] == SMALL]
+            found = means(rows, ("step",), "error")
+            style = "--" if "draws" in way else "-"
+            steps = [step for (step,) in found]
+            axis.plot(steps, list(found.values()), style, marker=".", label=way)
+        title = f"{optimizer}, learning rate {SMALL:g}"
+        axis.set(xscale="log", yscale="log", xlabel="steps", ylabel="test error", title=title)
+    axis.legend(fontsize="small")
+    for ending in ("pdf", "png"):
+        saved(figure, folder / f"small_rate.{ending}")
 
 
 EXPERIMENT = Experiment(
@@ -370,7 +391,7 @@ EXPERIMENT = Experiment(
     scales={
         "smoke": {
             "data": "digits",
-            "rates": (0.01, 0.1),
+            "rates": (0.003, 0.1),
             "steps": 8,
             "points": 2,
             "samples": 2,

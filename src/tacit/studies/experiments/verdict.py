@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 UNCERTAIN = "the difference is within its uncertainty over seeds"
 
@@ -20,6 +20,7 @@ class Verdict:
         number: The one number that a table shows.
         lacking: What the run lacks to decide: steps, seeds, numbers. If given, nothing is decided.
         ours: Whether this is a question of ours, beyond the paper's sentences.
+        trend: What the numbers would say if the run lacked nothing; set from `holds`.
     """
 
     claim: str
@@ -30,9 +31,11 @@ class Verdict:
     number: str = ""
     lacking: str = ""
     ours: bool = False
+    trend: bool | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if self.lacking:
+            object.__setattr__(self, "trend", self.holds)
             object.__setattr__(self, "holds", None)
         elif self.holds is None:
             object.__setattr__(self, "lacking", UNCERTAIN)
@@ -46,4 +49,7 @@ class Verdict:
     @property
     def reason(self) -> str:
         """The verdict in words, with the reason if it is undecided."""
-        return f"{self.state}: {self.lacking}" if self.holds is None else self.state
+        if self.holds is not None:
+            return self.state
+        words = {True: "; in this run it holds", False: "; in this run it does not hold", None: ""}
+        return f"{self.state}: {self.lacking}{words[self.trend]}"

@@ -32,6 +32,18 @@ figure { margin: 1rem 0; } figure img { width: 100%; max-width: 100%; height: au
 .scroll { overflow-x: auto; } table { border-collapse: collapse; min-width: 100%; }
 th, td { padding: .35rem .7rem; border-bottom: 1px solid var(--line); text-align: right;
   white-space: nowrap; } th:first-child, td:first-child { text-align: left; }
+table.text th, table.text td { text-align: left; white-space: normal; vertical-align: top;
+  overflow-wrap: anywhere; font-size: .88rem; line-height: 1.4; }
+table.text td:nth-child(2) { min-width: 14rem; } table.text td:first-child { font-weight: 600; }
+table.text th { overflow-wrap: normal; }
+@media (max-width: 640px) {
+  table.text, table.text tbody, table.text tr, table.text td { display: block; width: 100%; }
+  table.text tr:first-child { display: none; }
+  table.text td:nth-child(2) { min-width: 0; }
+  table.text td { border: 0; padding: .1rem 0; } table.text td:empty { display: none; }
+  table.text td:not(:first-child)::before { content: attr(data-name) ": "; color: var(--soft); }
+  table.text tr { border-bottom: 1px solid var(--line); padding: .6rem 0; }
+}
 pre { overflow-x: auto; padding: .8rem; border: 1px solid var(--line); border-radius: 6px; }
 """
 
@@ -62,9 +74,18 @@ class Page:
         """Add a block of code or commands."""
         self._parts.append(_Code(text))
 
-    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Add a table; the first column is left-aligned, the others are right-aligned."""
-        self._parts.append(_Table(header, rows))
+    def table(
+        self, header: Sequence[str], rows: Sequence[Sequence[str]], *, wrap: bool = False
+    ) -> None:
+        """Add a table of numbers, right-aligned but for the first column, or of text.
+
+        Args:
+            header: Names of the columns.
+            rows: Cells of each row.
+            wrap: Whether the cells are text: left-aligned, on several lines, and stacked on narrow
+                screens.
+        """
+        self._parts.append(_Table(header, rows, wrap))
 
     def figure(self, figure: Any, caption: str) -> None:
         """Add a matplotlib figure; the caption is also its alternative text."""
@@ -190,17 +211,24 @@ class _Code:
 class _Table:
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
+    wrap: bool = False
 
     def html(self) -> str:
         cells = "".join(f"<th>{html.escape(name)}</th>" for name in self.header)
         lines = [f"<tr>{cells}</tr>"]
         for row in self.rows:
-            cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
+            names = (
+                f' data-name="{html.escape(name, quote=True)}"' if self.wrap else ""
+                for name in self.header
+            )
+            pairs = zip(names, row, strict=True)
+            cells = "".join(f"<td{name}>{html.escape(cell)}</td>" for name, cell in pairs)
             lines.append(f"<tr>{cells}</tr>")
-        return f'<div class="scroll"><table>{"".join(lines)}</table></div>'
+        kind = ' class="text"' if self.wrap else ""
+        return f'<div class="scroll"><table{kind}>{"".join(lines)}</table></div>'
 
     def markdown(self) -> str:
-        rule = ["---", *("---:" for _ in self.header[1:])]
+        rule = ["---", *("---" if self.wrap else "---:" for _ in self.header[1:])]
         header, *rows = ([_cell(text) for text in row] for row in (self.header, *self.rows))
         return "\n".join(f"| {' | '.join(line)} |" for line in (header, rule, *rows))
 
