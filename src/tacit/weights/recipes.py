@@ -76,8 +76,8 @@ def relative_noise(module: nn.Module, scale: float | None = None, speed: float =
     `nn.MultiheadAttention`, or by their usual names. Frozen layers, such as those under adapters,
     have no noise, unless all are frozen. A module without weight matrices gets `every_layer`.
 
-    The noise stays nearly as large as it starts, like that of dropout. A classifier tolerates much
-    of it. Regression with little noise in the targets does not: with a continuous likelihood
+    The noise shrinks slowly, and more where it keeps the training loss high: with much data and few
+    epochs, and in small networks. A classifier tolerates much of it. Regression with little noise in the targets does not: with a continuous likelihood
     `tacit.variational` sets `scale` to 0.1. The study in docs/benchmark.md compares scales and
     speeds.
 
