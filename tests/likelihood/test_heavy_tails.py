@@ -163,8 +163,9 @@ class TestConstantScale:
 
     def test_degrees_of_freedom_without_a_variance_are_refused(self):
         for make in (tacit.StudentT, tacit.HeteroscedasticStudentT):
-            with pytest.raises(ValueError, match="of at least 3, received 2"):
-                make(df=2)
+            for df in (2, 1001):
+                with pytest.raises(ValueError, match=f"from 3 to 1000, received {df}"):
+                    make(df=df)
             with pytest.raises((ValueError, TypeError), match="df"):
                 make(df=4.5)
         with pytest.raises(ValueError, match=r"Laplace\(scale\)"):
@@ -268,3 +269,24 @@ def test_files_keep_them(likelihood, tmp_path):
     assert ours.noise == theirs.noise
     assert_close(ours.means, theirs.means)
     assert_close(ours.scales, theirs.scales)
+
+
+def test_damaged_degrees_of_freedom_are_an_error():
+    likelihood = tacit.HeteroscedasticStudentT()
+    likelihood.degrees.fill_(10**9)
+    with pytest.raises(ValueError, match="degrees: expected a whole number from 3 to 1000"):
+        likelihood.predictive(torch.zeros(1, 2, 2))
+
+
+def test_more_epochs_extend_a_run_that_chose_degrees_of_freedom(tmp_path):
+    torch.manual_seed(0)
+    x = torch.randn(60, 2)
+    y = x[:, 0] + torch.randn(60)
+    model = tacit.variational(
+        tacit.models.MLP(2, [4], 2), likelihood=tacit.HeteroscedasticStudentT()
+    )
+    settings = {"checkpoint": tmp_path, "progress": False}
+    tacit.fit(model, (x[:40], y[:40]), (x[40:], y[40:]), epochs=2, **settings)
+    assert int(model.likelihood.degrees) != 4  # that of training, to which a new run would compare
+    longer = tacit.fit(model, (x[:40], y[:40]), (x[40:], y[40:]), epochs=3, **settings)
+    assert len(longer) == 3

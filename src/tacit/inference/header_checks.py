@@ -69,7 +69,7 @@ CONTINUOUS: dict[str, schema.Rule] = {
     "knots": schema.optional(SHAPE),
 }
 HOMOSCEDASTIC = {**CONTINUOUS, "learn": schema.boolean, "scales": SHAPE}
-DF = schema.integer(3, 2**31)
+DF = schema.integer(3, 1000)
 LIKELIHOOD = schema.one_kind_of(
     {
         "Categorical": schema.record(

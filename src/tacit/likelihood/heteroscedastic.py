@@ -120,7 +120,7 @@ class HeteroscedasticStudentT(HeteroscedasticLikelihood):
     prediction, given its scale, neither dominates the gradients nor costs much in the NLL.
 
     Args:
-        df: Degrees of freedom, a whole number of at least 3; the fewer, the heavier the tails. By
+        df: Degrees of freedom, a whole number from 3 to 1000; the fewer, the heavier the tails. By
             default training uses 4, and `tacit.fit` or `tacit.calibrate` then chooses 3, 4, 6, 10
             or 20 with the scales: 20 is nearly Gaussian.
 
@@ -141,7 +141,8 @@ class HeteroscedasticStudentT(HeteroscedasticLikelihood):
 
     @property
     def noise(self) -> NoiseShape:
-        return noise_shapes.StudentT(int(self.degrees))
+        name = "HeteroscedasticStudentT.degrees"  # may come from a file
+        return noise_shapes.StudentT(degrees_of_freedom(name, int(self.degrees)))
 
     @property
     def _training_noise(self) -> NoiseShape:

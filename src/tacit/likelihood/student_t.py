@@ -13,6 +13,7 @@ from tacit.likelihood.predictive import noise_shapes
 from tacit.likelihood.predictive.noise_shapes import NoiseShape
 
 ROUNDS = 10  # of the fixed-point iteration for the scale of a batch
+MOST_DF = 1000  # Gaussian for all purposes
 
 
 class StudentT(HomoscedasticLikelihood):
@@ -28,7 +29,7 @@ class StudentT(HomoscedasticLikelihood):
         scale: Scale of the noise, in the units of the targets; its standard deviation is larger by
             sqrt(df / (df - 2)). With `learn` the initial one, which `tacit.fit` replaces. A
             sequence has one for each output.
-        df: Degrees of freedom, a whole number of at least 3; the fewer, the heavier the tails.
+        df: Degrees of freedom, a whole number from 3 to 1000; the fewer, the heavier the tails.
         learn: Whether to learn the scale.
 
     Examples:
@@ -63,13 +64,13 @@ def degrees_of_freedom(name: str, df: int) -> int:
     """Return the degrees of freedom as a Python integer.
 
     Raises:
-        ValueError: If it is below 3, where the noise has no variance.
+        ValueError: If it is below 3, where the noise has no variance, or above 1000.
     """
     found = checks.positive_integer(name, df)
-    if found < 3:
+    if not 3 <= found <= MOST_DF:
         raise ValueError(
-            f"{name}: expected a whole number of at least 3, received {df}: with fewer the noise "
-            "has no variance."
+            f"{name}: expected a whole number from 3 to {MOST_DF}, received {df}. With fewer the "
+            "noise has no variance; with more it is Gaussian."
         )
     return found
 

@@ -29,7 +29,7 @@ FEW = 16  # maximum size of a tensor that is shown rather than hashed
 # Training data determine `found_class_dim`.
 PREDICTION = (
     *("temperature", "offset", "scope", "averaging", "class_names", "names", "factor"),
-    *("found_class_dim", "knots"),
+    *("found_class_dim", "knots", "degrees"),
 )
 
 FUNCTIONS = (
