@@ -21,7 +21,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -187,26 +187,27 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def report(path: Path) -> str:
-    """Return the results as Markdown: means over splits with their standard errors."""
+    """Return the results as Markdown: means over splits, the scores of a method in a cell."""
     rows = defaultdict(list)
     for row in read(path):
         rows[row["table"], row["method"]].append(row)
     lines = []
     for tables, scores in ((CLASSES, CLASS_SCORES), (NUMBERS, NUMBER_SCORES)):
-        for score, digits in scores.items():
-            lines += ["", f"| {score} | {' | '.join(METHODS)} |"]
-            lines += ["| --- |" + " ---: |" * len(METHODS)]
-            for table in tables:
-                cells = [_cell([r[score] for r in rows[table, m]], digits) for m in METHODS]
-                lines.append(f"| {table} | {' | '.join(cells)} |")
+        lines += ["", f"| {', '.join(scores)} | splits | {' | '.join(METHODS)} |"]
+        lines += ["| --- | ---: |" + " ---: |" * len(METHODS)]
+        for table in tables:
+            counts = [len(rows[table, method]) for method in METHODS]
+            # Splits that all methods have: the same data for all of them.
+            shared = range(min(counts))
+            cells = [
+                ", ".join(
+                    f"{mean(r[score] for r in rows[table, method] if r['split'] in shared):.{n}f}"
+                    for score, n in scores.items()
+                )
+                for method in METHODS if shared
+            ]  # fmt: skip
+            lines.append(f"| {table} | {len(shared)} | {' | '.join(cells)} |")
     return "\n".join(lines[1:])
-
-
-def _cell(values: list[float], digits: int) -> str:
-    if not values:
-        return ""
-    error = f" ± {stdev(values) / math.sqrt(len(values)):.{digits}f}" if len(values) > 1 else ""
-    return f"{mean(values):.{digits}f}{error}"
 
 
 def main() -> None:

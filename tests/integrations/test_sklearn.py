@@ -327,8 +327,6 @@ def test_targets_that_are_refused():
         VariationalRegressor(**SMALL).fit(x[:1], y[:1])
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         VariationalRegressor(**SMALL).fit(x[:-1], y)
-    with pytest.raises(TypeError, match="sample_weight"):
-        VariationalRegressor(**SMALL).fit(x, y, sample_weight=np.ones(len(y)))
 
 
 def test_in_pipelines_and_searches():
