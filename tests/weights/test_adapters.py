@@ -203,6 +203,41 @@ def test_names_must_be_a_list():
         tacit.adapters(layers="fc")
 
 
+def test_the_recipe_must_be_called():
+    with pytest.raises(TypeError, match=r"expected a recipe with its rank, tacit.adapters\(rank=8"):
+        tacit.variational(mlp(4, 8, 3), tacit.adapters)
+
+
+def test_they_compile():
+    model = adapted().eval()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    assert_close(compiled(X), model(X))
+
+
+def test_a_stopped_run_resumes_with_the_same_bits(tmp_path):
+    def run(folder, callbacks=()):
+        model = adapted(moved=False)
+        y = (X[:, 0] > 0).long()
+        tacit.fit(
+            model, (X, y), epochs=4, lr=0.05, checkpoint=tmp_path / folder, callbacks=callbacks,
+            likelihood=tacit.Categorical(), progress=False,
+        )  # fmt: skip
+        return model.state_dict()
+
+    class Stopped(Exception):
+        pass
+
+    def stop(row, model):
+        if row["epoch"] == 2:
+            raise Stopped
+
+    whole = run("whole")
+    with pytest.raises(Stopped):
+        run("parts", [stop])
+    parts = run("parts")
+    assert all(torch.equal(parts[name], value) for name, value in whole.items())
+
+
 def test_modules_that_cannot_be_adapted():
     convolutions = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2))
     with pytest.raises(ValueError, match=r"Sequential has none \(its head: 2\)"):

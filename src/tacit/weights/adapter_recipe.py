@@ -58,6 +58,8 @@ def adapters(
         >>> tacit.deterministic(model)[0]
         Linear(in_features=8, out_features=8, bias=True)
     """
+    if isinstance(rank, nn.Module):
+        raise TypeError("where: expected a recipe with its rank, tacit.adapters(rank=8).")
     rank = checks.positive_integer("adapters(rank)", rank)
     if scale is not None:
         scale = checks.positive_number("adapters(scale)", scale)
