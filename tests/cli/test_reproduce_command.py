@@ -29,6 +29,11 @@ def test_a_file_is_refused_as_the_results_folder_before_computing(tmp_path, caps
     assert f"--out: expected a folder, {tmp_path / 'file'} is a file" in capsys.readouterr().err
 
 
+def test_data_sets_are_for_comparisons_of_methods(tmp_path, capsys):
+    assert main(["reproduce", "cost", "--data", "mnist", "--out", str(tmp_path)]) == 2
+    assert "--data: cost has one data set; leave the option out" in capsys.readouterr().err
+
+
 SAVED = {"arguments": {}, "scale": "smoke", "versions": {}, "commit": None, "results": {"rows": []}}
 
 

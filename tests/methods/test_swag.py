@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -6,7 +8,9 @@ from torch.testing import assert_close
 
 import tacit
 from tacit.methods import SWAG
+from tacit.methods.network_cache import NetworkCache
 from tacit.methods.swag import Path, flat, named
+from tacit.methods.task import Task
 
 
 def make_path(deviations, variance=None):
@@ -111,12 +115,41 @@ def test_training_that_stops_before_weights_are_collected_is_refused():
         )  # fmt: skip
 
 
-def test_a_run_that_would_be_resumed_is_refused(tmp_path):
-    data = torch.randn(8, 4), torch.zeros(8, dtype=torch.long)
-    with pytest.raises(ValueError, match="SWAG: a resumed run would lack the weights"):
-        SWAG().fit(
-            lambda: nn.Linear(4, 2), data, epochs=2, lr=0.01, progress=False, checkpoint=tmp_path
-        )
+def test_an_interrupted_run_resumes_with_the_weights_collected_before(tmp_path):
+    torch.manual_seed(0)
+    data = torch.randn(64, 4), torch.arange(64) % 2
+    same = {"epochs": 6, "lr": 0.05, "progress": False}
+
+    class Killed(Exception):
+        pass
+
+    def kill(row, model):
+        if row["epoch"] == 5:
+            raise Killed
+
+    whole = SWAG().fit(lambda: nn.Linear(4, 2), data, **same)
+    with pytest.raises(Killed):
+        SWAG().fit(lambda: nn.Linear(4, 2), data, **same, checkpoint=tmp_path, callbacks=[kill])
+    found = SWAG().fit(lambda: nn.Linear(4, 2), data, **same, checkpoint=tmp_path)
+    for name in ("mean", "variance", "deviations"):
+        assert torch.equal(getattr(found, name), getattr(whole, name))
+    again = SWAG().fit(
+        lambda: nn.Linear(4, 2), data, **same | {"lr": 0.1}, checkpoint=tmp_path, resume="never"
+    )
+    assert not torch.equal(again.mean, whole.mean)
+
+
+def test_its_network_is_the_plain_network_of_other_methods(tmp_path):
+    torch.manual_seed(0)
+    data = torch.randn(64, 4), torch.arange(64) % 2
+    task = Task(
+        lambda: nn.Linear(4, 2), data, None, tacit.Categorical(), None, 0,
+        {"epochs": 4, "lr": 0.05, "progress": False}, NetworkCache(tmp_path),
+    )  # fmt: skip
+    SWAG().fit_task(task)
+    cached = task.trained()
+    plain = replace(task, networks=None).trained()
+    assert torch.equal(cached.weight, plain.weight)
 
 
 def test_a_numpy_scale_is_a_python_number():

@@ -14,6 +14,7 @@ from tacit.studies.bench import (
     Cell,
     execution,
     make_grid,
+    measure,
     read_results,
     run_cells,
     write_report,
@@ -86,6 +87,21 @@ def test_joblib_is_needed(tmp_path, monkeypatch):
 def test_threads_are_refused(tmp_path):
     with pytest.raises(ValueError, match="threads would share their random numbers"):
         run_cells([ONE], tmp_path, backend="threading")
+
+
+def test_an_interrupted_training_resumes_within_its_cell(tmp_path):
+    cell = replace(ONE, method="implicit_bias_vi")
+    (tmp_path / "here").mkdir()
+    checkpoint = tmp_path / "here" / execution.UNFINISHED / cell.name
+
+    measure(replace(cell, epochs=1), None, {}, checkpoint)  # more epochs extend a run
+    before = sorted(checkpoint.iterdir())
+    assert before
+    assert not run_cells([cell], tmp_path / "here", jobs=1)
+    assert not checkpoint.exists()  # removed when the result is written
+    assert not run_cells([cell], tmp_path / "there", jobs=1)
+    first, second = (without_cost(tmp_path / n / f"{cell.name}.json") for n in ("here", "there"))
+    assert first == second
 
 
 @pytest.mark.slow
@@ -185,5 +201,5 @@ def test_only_cells_of_the_users_own_import_from_the_current_folder(
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(execution, "measure", lambda *arguments: {"path": list(sys.path)})
     cell = Cell.read({"data": "digits", "method": method})
-    _, result, _ = execution._attempt(cell, None, {}, str(tmp_path))
+    _, result, _ = execution._attempt(cell, None, None, {}, str(tmp_path))
     assert (str(tmp_path) in result["path"]) == added

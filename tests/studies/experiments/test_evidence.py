@@ -81,8 +81,6 @@ def test_what_a_run_lacks_is_said():
 def test_a_run_that_lacks_something_decides_nothing_but_says_its_trend():
     found = Verdict("cost", False, "1", "2", lacking="one seed")
     assert found.holds is None
-    assert found.reason == (
-        "not decided at this scale: one seed; in this run it does not hold"
-    )
+    assert found.reason == ("not decided at this scale: one seed; in this run it does not hold")
     assert Verdict("cost", None, "1", "2").lacking == UNCERTAIN
     assert Verdict("cost", True, "1", "2").reason == "holds"

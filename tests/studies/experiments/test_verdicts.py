@@ -1,77 +1,69 @@
-"""Verdicts of experiments on theory and width: on saved numbers, and on worse ones."""
+"""Verdicts of experiments on theory: on computed numbers, and on worse ones."""
 
 import copy
-import json
-from pathlib import Path
 
 import pytest
 
-from tacit.studies.experiments import coordinate_check, linear_theory, loss_landscape, lr_transfer
+from tacit.studies.experiments import linear_claims, linear_theory, loss_landscape
 
-RESULTS = Path(__file__).parents[3] / "results"
-
-
-def saved(name):
-    return json.loads((RESULTS / name / "results.json").read_text())["results"]
+LR = {"lr": 0.3}
 
 
-def states(module, results):
-    return [verdict.holds for verdict in module.EXPERIMENT.verdicts(results)]
+def states(module, results, arguments):
+    return [verdict.holds for verdict in module.verdicts(results, arguments)]
 
 
-def test_linear_theory_can_fail():
-    results = saved("linear_theory")
-    assert states(linear_theory, results) == [True] * 4
-    worse = copy.deepcopy(results)
+@pytest.fixture(scope="module")
+def theory():
+    return linear_theory.compute(decades=3, minimizers=50)
+
+
+def test_linear_theory(theory):
+    assert states(linear_theory, theory, LR) == [True] * 6
+    worse = copy.deepcopy(theory)
     worse["trajectory"]["trained_mean"][50] += 1e-3
     worse["error_and_variance"]["error"][50] *= 1.01
+    worse["error_and_variance"]["trace"][50] += 1.0
     worse["margin"]["direction"][-1] = 1.0
+    worse["margin"]["scale"][-1] = 9.0
     worse["margin"]["variance"][-1] = 1.0
-    assert states(linear_theory, worse) == [False] * 4
-    closer = copy.deepcopy(results)
+    assert states(linear_theory, worse, LR) == [False] * 6
+    closer = copy.deepcopy(theory)
     closer["distances"]["others"][3] = 0.1
-    assert states(linear_theory, closer)[0] is False
+    assert states(linear_theory, closer, LR)[0] is False
 
 
-def test_short_runs_leave_asymptotic_claims_undecided():
-    results = linear_theory.compute(**linear_theory.EXPERIMENT.scales["smoke"])
-    assert states(linear_theory, results) == [None, True, None, None]
-    assert states(loss_landscape, loss_landscape.compute(steps=4)) == [None]
+def test_short_runs_leave_limits_undecided(theory):
+    short = linear_theory.compute(**linear_theory.EXPERIMENT.scales["smoke"])
+    assert states(linear_theory, short, LR) == [True, True, True, None, None, None]
+    del theory["error_and_variance"]["trace"], theory["margin"]["scale"]
+    found = linear_theory.verdicts(theory, LR)
+    assert [verdict.lacking for verdict in found if verdict.holds is None] == [
+        "the run lacks the traces", "the run lacks the norms of the means",
+    ]  # fmt: skip
 
 
-def test_the_landscape_can_fail():
-    results = saved("loss_landscape")
+def test_the_landscape():
+    results = loss_landscape.compute()
+    assert states(loss_landscape, results, {"lr": 0.15}) == [True]
     results["distributions"][-1]["mean"][0] += 0.1
-    assert states(loss_landscape, results) == [False]
+    assert states(loss_landscape, results, {"lr": 0.15}) == [False]
 
 
-def test_the_coordinate_check_can_fail():
-    results = saved("coordinate_check")
-    results["deterministic_mup"]["slopes"]["0"]["mean"] = 0.5
-    assert states(coordinate_check, results)[0] is False
-    results = saved("coordinate_check")
-    for layer in results["variational_mup"]["slopes"].values():
-        layer["std"] = 0.1
-    assert states(coordinate_check, results) == [True, True]
-
-
-@pytest.mark.parametrize(
-    ("sp", "mup", "holds"),
-    [(-2, 0, True), (-2, 1, True), (0, 0, False), (-2, -2, False), (-2, 2, False)],
-)
-def test_the_best_rate_can_move(sp, mup, holds):
-    def row(name, width, power, best):
-        far = abs(power - best)
-        numbers = {"loss": 1.0 + far, "nll": 1.0 + far, "error": 0.1 + far}
-        return {"parametrization": name, "width": width, "lr": 2.0**power, "seed": 0, **numbers}
-
-    rows = [
-        row(name, width, power, -4 + shift * place / 2)
-        for name, shift in (("sp", sp), ("mup", mup))
-        for place, width in enumerate((64, 128, 256))
-        for power in range(-8, 1)
-    ]
-    mup_rate, sp_rate, mup_cost, sp_cost, _ = states(lr_transfer, {"rows": rows, "smallest": 64})
-    assert (mup_rate and sp_rate) is holds
-    assert mup_cost is (mup == 0)
-    assert sp_cost is (sp != 0)
+def test_linear_claims():
+    results = linear_claims.compute(decades=2)
+    results["generalized"] = {"steps": [100, 1000, 10_000], "gaps": [1.0, 0.7, 0.53], "factor": 0.0}
+    results["null_space"] = {"steps": [1000, 10_000], "distances": [0.1, 0.05], "dimension": 4}
+    assert states(linear_claims, results, {}) == [True] * 6
+    worse = copy.deepcopy(results)
+    worse["limit"][0] += 1e-3
+    worse["flow"]["errors"][3] *= 1.01
+    worse["subspaces"]["parts"] *= 1.01
+    worse["generalized"]["gaps"][-1] = 0.9
+    worse["null_space"]["dimension"] = 5
+    worse["strengths"]["1e-06"] = 0.1
+    assert states(linear_claims, worse, {}) == [False] * 6
+    short = linear_claims.compute(**linear_claims.EXPERIMENT.scales["smoke"])
+    assert [v.claim for v in linear_claims.verdicts(short, {}) if v.holds is None] == [
+        "ensemble-equivalence", "classification-generalized", "null-space-by-qr",
+    ]  # fmt: skip

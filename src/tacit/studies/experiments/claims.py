@@ -29,10 +29,11 @@ CLAIMS = {
     "and training is more stable across widths.",
     "lr-transfer": "Under muP the best learning rate is the same at every width, so that of a "
     "small network can be used; under the standard parametrization it falls. muP is better.",
-    "single-sample": "One draw of the weights per step is enough if the learning rate is small "
-    "enough; more steps or momentum close the gap; for a fixed rate more samples soon bring little.",
-    "nll-overfitting": "In long training the NLL rises while the error does not; rescaling the mean "
-    "or a temperature prevents this, the temperature also before the asymptote.",
+    "single-sample": "One draw of the weights per step is enough if the learning rate is "
+    "small enough; more steps or momentum close the gap; at a fixed rate more samples soon bring "
+    "little.",
+    "nll-overfitting": "In long training the NLL rises while the error does not; rescaling the "
+    "mean or a temperature prevents this, the temperature also before the asymptote.",
     "in-distribution": "The test error is similar to a standard network's; the NLL is much better, "
     "and only temperature scaling and ensembles are calibrated as well.",
     "averaging": "It makes no difference whether log-probabilities, probabilities or logits are "

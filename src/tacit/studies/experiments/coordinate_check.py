@@ -134,6 +134,8 @@ def _logs(rows: list[Any], quantity: str, step: int) -> dict[int, dict[tuple[str
 
 def _spread(logs: Mapping[tuple[str, int], float]) -> float:
     """Return the standard deviation over widths, as a mean over layers."""
+    if not all(map(math.isfinite, logs.values())):
+        return math.nan
     layers = {layer for layer, _ in logs}
     return statistics.fmean(
         statistics.pstdev([value for (at, _), value in logs.items() if at == layer])

@@ -118,8 +118,12 @@ def _classification(margin: dict[str, list[float]]) -> list[Verdict]:
     grown = max(bounded[half:]) / max(bounded[:half]) if half else math.inf
     falls = all(b < a for a, b in pairwise(variance))
     lacking = "" if steps[-1] >= 1000 else f"{steps[-1]:.0f} steps, a limit of 1 / log t"
-    scales = margin.get("scale")
-    scaled = [abs(s - 1) * math.log(t) for s, t in zip(scales or (), steps, strict=False)]
+    scales = margin.get("scale", [])
+    scaled = [abs(s - 1) * math.log(t) for s, t in zip(scales, steps, strict=False)]
+    bounded_growth = bool(scaled) and (
+        abs(scales[-1] - 1) < abs(scales[0] - 1)
+        and scaled[-1] - scaled[half] < abs(scaled[half] - scaled[0])
+    )
     return [
         Verdict(
             "classification-max-margin",
@@ -135,12 +139,12 @@ def _classification(margin: dict[str, list[float]]) -> list[Verdict]:
         ),
         Verdict(
             "classification-max-margin",
-            bool(scaled) and max(scaled[half:]) <= max(scaled[:half]) and scaled[-1] < math.inf,
+            bounded_growth,
             "norm of the mean divided by log t and by that of the max-margin vector: "
             + (f"{scales[0]:.2f} after {steps[0]:.0f} steps, {scales[-1]:.2f} at the end"
                if scales else "not recorded"),
-            "its distance to 1, times log t, is no larger in the second half of the times than in "
-            "the first",
+            "its distance to 1 falls and, times log t, approaches a bound: it grows less in the "
+            "second half of the times, evenly spaced in log t, than in the first",
             "scale",
             f"{scales[-1]:.2f} times" if scales else "",
             lacking if scales else "the run lacks the norms of the means",

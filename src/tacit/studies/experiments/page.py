@@ -39,7 +39,8 @@ class Found:
 def write_page(out: Path) -> Path:
     """Write index.html and index.md into a folder, from the results in its subfolders.
 
-    Results in the subfolder `paper` replace those of the same experiment beside it.
+    Results in the subfolder `paper` replace those of the same experiment beside it. Of that
+    subfolder itself, the page is that of the folder around it.
 
     Returns:
         The path of index.html.
@@ -47,6 +48,8 @@ def write_page(out: Path) -> Path:
     Raises:
         ValueError: If there are no results, or a file was not written by `reproduce`.
     """
+    if out.name == PAPER:
+        out = out.parent
     folders = {
         name: next((f for f in (out / PAPER / name, out / name) if is_saved(f)), None)
         for name in EXPERIMENTS
@@ -61,6 +64,7 @@ def write_page(out: Path) -> Path:
     page = Page("The paper, reproduced")
     _claims(page, found)
     _questions(page, found)
+    _how(page)
     for each in found:
         _section(page, each, out)
     page.write(out / "index.md")
@@ -127,6 +131,23 @@ def _scale(each: Found) -> str:
     data = each.saved["arguments"].get("data", ())
     names = [data] if isinstance(data, str) else list(data)
     return f"{each.saved['scale']} ({', '.join(names)})" if names else str(each.saved["scale"])
+
+
+def _how(page: Page) -> None:
+    """Add how to run the experiments at the paper's scale."""
+    page.text("To run what fits on two cores at the paper's own settings, in the background:")
+    page.code(
+        "nohup nice tacit reproduce implicit_vs_explicit single_sample lr_transfer in_distribution "
+        "\\\n    corruptions gvi_comparison nll_overfitting coordinate_check --scale paper \\\n"
+        "    --out results/paper --jobs 2 &"
+    )
+    page.text(
+        "Each training run is saved when it ends, so the same command continues a run that was "
+        "stopped or killed. CIFAR-10, CIFAR-100 and TinyImageNet with pretrained ResNet-34 need "
+        "GPUs: add --data cifar10,cifar100,tiny_imagenet to in_distribution and corruptions. "
+        "Nothing is claimed about them here.",
+        soft=True,
+    )
 
 
 def _questions(page: Page, found: Sequence[Found]) -> None:

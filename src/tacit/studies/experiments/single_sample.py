@@ -315,6 +315,7 @@ def _draws(run: Run, judge: Callable[..., Verdict]) -> Verdict:
         "no larger over seeds, each at the learning rate that validation chooses",
         f"{run.optimizer}: 8 draws in one pass match M=8",
         f"{gap.mean:+.2f} points",
+        lacking="",
         ours=True,
     )
 
