@@ -119,5 +119,11 @@ def test_a_run_that_would_be_resumed_is_refused(tmp_path):
         )
 
 
+def test_a_number_of_epochs_is_needed():
+    data = torch.randn(8, 4), torch.zeros(8, dtype=torch.long)
+    with pytest.raises(ValueError, match="SWAG: expected a number of epochs"):
+        SWAG().fit(lambda: nn.Linear(4, 2), data, data, epochs=None, lr=0.01, progress=False)
+
+
 def test_a_numpy_scale_is_a_python_number():
     assert type(SWAG(scale=np.float32(0.5)).scale) is float
