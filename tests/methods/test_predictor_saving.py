@@ -60,3 +60,25 @@ def test_a_file_that_could_not_be_loaded_is_not_written(tmp_path):
     with pytest.raises(ValueError, match="save: expected the same number of classes"):
         tacit.methods.save(predictor, tmp_path / "predictor.safetensors")
     assert not list(tmp_path.iterdir())
+
+
+def test_preprocessing_is_kept_as_data(tmp_path):
+    predictor = Standard().fit(lambda: tacit.models.MLP(2, [8], 3), (X, Y), **SETTINGS)
+    path = tmp_path / "p.safetensors"
+    given = {"mean": [0.5, 1.0], "names": ["a", "b"]}
+    tacit.methods.save(predictor, path, preprocessing=given)
+    assert tacit.methods.load(path).preprocessing == given
+    tacit.methods.save(predictor, path)
+    assert tacit.methods.load(path).preprocessing is None
+    with pytest.raises(TypeError, match="preprocessing: expected JSON-serialisable data"):
+        tacit.methods.save(predictor, path, preprocessing={"mean": X})
+
+
+def test_validation_data_end_training(monkeypatch):
+    monkeypatch.setattr("tacit.training.loop.MOST_STEPS", 100)
+    monkeypatch.setattr("tacit.training.loop.MOST_EPOCHS", 1)
+    settings = {"epochs": None, "lr": None, "progress": False}
+    predictor = Standard().fit(net, (X, Y), (X, Y), **settings)
+    assert (tacit.predict(predictor, X).label == Y).float().mean() > 0.5
+    with pytest.raises(ValueError, match="expected a number of passes, or validation data"):
+        Standard().fit(net, (X, Y), **settings)

@@ -152,5 +152,11 @@ def test_its_network_is_the_plain_network_of_other_methods(tmp_path):
     assert torch.equal(cached.weight, plain.weight)
 
 
+def test_a_number_of_epochs_is_needed():
+    data = torch.randn(8, 4), torch.zeros(8, dtype=torch.long)
+    with pytest.raises(ValueError, match="SWAG: expected a number of epochs"):
+        SWAG().fit(lambda: nn.Linear(4, 2), data, data, epochs=None, lr=0.01, progress=False)
+
+
 def test_a_numpy_scale_is_a_python_number():
     assert type(SWAG(scale=np.float32(0.5)).scale) is float
