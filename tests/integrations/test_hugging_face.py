@@ -213,13 +213,14 @@ def test_merged_means_are_a_plain_model():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("options", [[], ["adapters"]], ids=["default", "adapters"])
 def test_two_processes_of_accelerate_stay_synchronised_with_noise_of_their_own(
-    tmp_path, unused_port
+    tmp_path, unused_port, options
 ):
     worker = str(Path(__file__).parent / "trainer_worker.py")
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={unused_port}"]
     done = subprocess.run(
-        [sys.executable, *launcher, worker, str(tmp_path)],
+        [sys.executable, *launcher, worker, str(tmp_path), *options],
         env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

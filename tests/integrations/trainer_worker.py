@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer in one of several processes. Usage: FOLDER."""
+"""Hugging Face's Trainer in one of several processes. Usage: FOLDER [adapters]."""
 
 import os
 import sys
@@ -23,14 +23,15 @@ class OwnNoise(TrainerCallback):
         torch.manual_seed(args.seed + args.process_index)
 
 
-def main(folder):
+def main(folder, adapters):
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
         intermediate_size=32, num_labels=2, hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )  # fmt: skip
-    model = tacit.variational(BertForSequenceClassification(config))
+    recipe = tacit.adapters(2) if adapters else None
+    model = tacit.variational(BertForSequenceClassification(config), recipe)
     words = torch.randint(20, (32, 6))
     data = [{"input_ids": each, "labels": each[0] % 2} for each in words]
     arguments = TrainingArguments(
@@ -51,4 +52,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], adapters="adapters" in sys.argv)
