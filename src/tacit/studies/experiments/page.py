@@ -13,7 +13,7 @@ from tacit.studies.experiments.evidence import all_of
 from tacit.studies.experiments.experiment import Experiment
 from tacit.studies.experiments.registry import EXPERIMENTS
 from tacit.studies.experiments.reproduction import is_saved, judge, read_saved
-from tacit.studies.experiments.verdict import Verdict
+from tacit.studies.experiments.verdict import UNDECIDED, Verdict
 from tacit.studies.report import Page
 
 PAPER = "paper"  # subfolder whose results replace those of smaller scales
@@ -73,7 +73,7 @@ def write_page(out: Path) -> Path:
 
 def _claims(page: Page, found: Sequence[Found]) -> None:
     """Add the table with one row for each claim of the paper."""
-    rows = [row for claim in CLAIMS if (row := _claim(claim, found))]
+    rows = [_claim(claim, found) for claim in CLAIMS]
     states = Counter(row[0].partition(":")[0] for row in rows)
     page.text(
         f"{len(rows)} claims of the paper: "
@@ -90,7 +90,8 @@ def _claims(page: Page, found: Sequence[Found]) -> None:
     page.table(["verdict", "claim", "number", "in the paper", "scale"], rows, wrap=True)
 
 
-def _claim(claim: str, found: Sequence[Found]) -> list[str] | None:
+def _claim(claim: str, found: Sequence[Found]) -> list[str]:
+    statement = f"{claim}: {CLAIMS[claim]}"
     parts = [
         (verdict, each)
         for each in found
@@ -98,7 +99,8 @@ def _claim(claim: str, found: Sequence[Found]) -> list[str] | None:
         if verdict.claim == claim and not verdict.ours
     ]
     if not parts:
-        return None
+        lacking = "no results" if claim not in _tested(found) else "no run on the paper's data"
+        return [f"{UNDECIDED}: {lacking}", statement, "", "", ""]
     state = all_of(verdict.holds for verdict, _ in parts)
     same = [(verdict, each) for verdict, each in parts if verdict.holds is state]
     verdict = same[0][0]
@@ -111,7 +113,11 @@ def _claim(claim: str, found: Sequence[Found]) -> list[str] | None:
         number = f"{number} ({verdict.subject})"
     figures = dict.fromkeys(each.experiment.figure for _, each in parts)
     scales = dict.fromkeys(_scale(each) for _, each in parts)
-    return [words, f"{claim}: {CLAIMS[claim]}", number, "; ".join(figures), ", ".join(scales)]
+    return [words, statement, number, "; ".join(figures), ", ".join(scales)]
+
+
+def _tested(found: Sequence[Found]) -> set[str]:
+    return {claim for each in found for claim in each.experiment.claims}
 
 
 def _undecided(verdicts: Sequence[Verdict]) -> str:
