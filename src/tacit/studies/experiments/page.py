@@ -74,7 +74,7 @@ def write_page(out: Path) -> Path:
 def _claims(page: Page, found: Sequence[Found]) -> None:
     """Add the table with one row for each claim of the paper."""
     rows = [_claim(claim, found) for claim in CLAIMS]
-    states = Counter(row[0].partition(":")[0] for row in rows)
+    states = Counter(row[0].partition(" (")[0] for row in rows)
     page.text(
         f"{len(rows)} claims of the paper: "
         + ", ".join(f"{count} {state}" for state, count in states.most_common())
@@ -87,7 +87,9 @@ def _claims(page: Page, found: Sequence[Found]) -> None:
         "few claims on training; the sections give the settings.",
         soft=True,
     )
-    page.table(["verdict", "claim", "number", "in the paper", "scale"], rows, wrap=True)
+    page.table(
+        ["verdict", "claim", "number", "in the paper", "scale, and what it lacks"], rows, wrap=True
+    )
 
 
 def _claim(claim: str, found: Sequence[Found]) -> list[str]:
@@ -100,20 +102,18 @@ def _claim(claim: str, found: Sequence[Found]) -> list[str]:
     ]
     if not parts:
         lacking = "no results" if claim not in _tested(found) else "no run on the paper's data"
-        return [f"{UNDECIDED}: {lacking}", statement, "", "", ""]
+        return [UNDECIDED, statement, "", "", lacking]
     state = all_of(verdict.holds for verdict, _ in parts)
     same = [(verdict, each) for verdict, each in parts if verdict.holds is state]
     verdict = same[0][0]
-    words = verdict.reason
-    if len(parts) > 1:
-        words = f"{verdict.state}: {len(same)} of {len(parts)} parts"
-        words += _undecided([each for each, _ in same]) if state is None else ""
     number = verdict.number
     if number and verdict.subject:
         number = f"{number} ({verdict.subject})"
     figures = dict.fromkeys(each.experiment.figure for _, each in parts)
-    scales = dict.fromkeys(_scale(each) for _, each in parts)
-    return [words, statement, number, "; ".join(figures), ", ".join(scales)]
+    scales = ", ".join(dict.fromkeys(_scale(each) for _, each in parts))
+    count = f" ({len(same)} of {len(parts)} parts)" if len(parts) > 1 else ""
+    why = _undecided([each for each, _ in same]) if state is None else ""
+    return [verdict.state + count, statement, number, "; ".join(figures), scales + why]
 
 
 def _tested(found: Sequence[Found]) -> set[str]:
@@ -125,11 +125,11 @@ def _undecided(verdicts: Sequence[Verdict]) -> str:
     reasons = "; ".join(dict.fromkeys(verdict.lacking for verdict in verdicts))
     trends = [verdict.trend for verdict in verdicts]
     words = [
-        f"{trends.count(trend)} {word}"
-        for trend, word in ((True, "hold"), (False, "do not hold"))
+        f"{word} in {trends.count(trend)}"
+        for trend, word in ((True, "holds"), (False, "does not hold"))
         if trend in trends
     ]
-    return f"; {reasons}" + (f"; in this run {', '.join(words)}" if words else "")
+    return f": {reasons}" + (f"; numbers of this run: {', '.join(words)}" if words else "")
 
 
 def _scale(each: Found) -> str:
@@ -159,7 +159,12 @@ def _how(page: Page) -> None:
 def _questions(page: Page, found: Sequence[Found]) -> None:
     """Add the table of questions of ours."""
     rows = [
-        [verdict.reason, f"{verdict.claim}: {verdict.subject}", verdict.number, _scale(each)]
+        [
+            verdict.state,
+            f"{verdict.claim}: {verdict.subject}",
+            verdict.number,
+            _scale(each) + (_undecided([verdict]) if verdict.holds is None else ""),
+        ]
         for each in found
         for verdict in each.verdicts
         if verdict.ours
@@ -170,7 +175,7 @@ def _questions(page: Page, found: Sequence[Found]) -> None:
             "These go beyond the paper's sentences: other data, tacit's defaults, what the theory "
             "of linear models would say of deep networks."
         )
-        page.table(["answer", "question", "number", "scale"], rows, wrap=True)
+        page.table(["answer", "question", "number", "scale, and what it lacks"], rows, wrap=True)
 
 
 def _section(page: Page, each: Found, out: Path) -> None:
