@@ -100,12 +100,12 @@ def _trace(both: dict[str, Any], lr: float) -> Verdict:
     grown = max((b - a for a, b in pairwise(traces)), default=math.nan)
     return Verdict(
         "error-equals-variance-sgd",
-        grown <= EQUAL,
+        grown <= EQUAL if traces else None,
         f"largest increase of the trace in a step: {grown:.1e}",
         f"none in any step, up to rounding, at a learning rate of {lr:g}, below 1 / lambda_max = "
         f"{both.get('largest_rate', math.nan):.2f}",
         "trace of the covariance",
-        f"{grown:.0e} at most",
+        f"{grown:.0e} at most" if traces else "",
         "" if traces else "the run lacks the traces",
     )
 
@@ -139,7 +139,7 @@ def _classification(margin: dict[str, list[float]]) -> list[Verdict]:
         ),
         Verdict(
             "classification-max-margin",
-            bounded_growth,
+            bounded_growth if scales else None,
             "norm of the mean divided by log t and by that of the max-margin vector: "
             + (f"{scales[0]:.2f} after {steps[0]:.0f} steps, {scales[-1]:.2f} at the end"
                if scales else "not recorded"),

@@ -13,7 +13,7 @@ from tacit.studies.experiments.evidence import all_of
 from tacit.studies.experiments.experiment import Experiment
 from tacit.studies.experiments.registry import EXPERIMENTS
 from tacit.studies.experiments.reproduction import is_saved, judge, read_saved
-from tacit.studies.experiments.verdict import Verdict
+from tacit.studies.experiments.verdict import UNDECIDED, Verdict
 from tacit.studies.report import Page
 
 PAPER = "paper"  # subfolder whose results replace those of smaller scales
@@ -73,8 +73,8 @@ def write_page(out: Path) -> Path:
 
 def _claims(page: Page, found: Sequence[Found]) -> None:
     """Add the table with one row for each claim of the paper."""
-    rows = [row for claim in CLAIMS if (row := _claim(claim, found))]
-    states = Counter(row[0].partition(":")[0] for row in rows)
+    rows = [_claim(claim, found) for claim in CLAIMS]
+    states = Counter(row[0].partition(" (")[0] for row in rows)
     page.text(
         f"{len(rows)} claims of the paper: "
         + ", ".join(f"{count} {state}" for state, count in states.most_common())
@@ -87,10 +87,13 @@ def _claims(page: Page, found: Sequence[Found]) -> None:
         "few claims on training; the sections give the settings.",
         soft=True,
     )
-    page.table(["verdict", "claim", "number", "in the paper", "scale"], rows, wrap=True)
+    page.table(
+        ["verdict", "claim", "number", "in the paper", "scale, and what it lacks"], rows, wrap=True
+    )
 
 
-def _claim(claim: str, found: Sequence[Found]) -> list[str] | None:
+def _claim(claim: str, found: Sequence[Found]) -> list[str]:
+    statement = f"{claim}: {CLAIMS[claim]}"
     parts = [
         (verdict, each)
         for each in found
@@ -98,20 +101,23 @@ def _claim(claim: str, found: Sequence[Found]) -> list[str] | None:
         if verdict.claim == claim and not verdict.ours
     ]
     if not parts:
-        return None
+        lacking = "no results" if claim not in _tested(found) else "no run on the paper's data"
+        return [UNDECIDED, statement, "", "", lacking]
     state = all_of(verdict.holds for verdict, _ in parts)
     same = [(verdict, each) for verdict, each in parts if verdict.holds is state]
     verdict = same[0][0]
-    words = verdict.reason
-    if len(parts) > 1:
-        words = f"{verdict.state}: {len(same)} of {len(parts)} parts"
-        words += _undecided([each for each, _ in same]) if state is None else ""
     number = verdict.number
     if number and verdict.subject:
         number = f"{number} ({verdict.subject})"
     figures = dict.fromkeys(each.experiment.figure for _, each in parts)
-    scales = dict.fromkeys(_scale(each) for _, each in parts)
-    return [words, f"{claim}: {CLAIMS[claim]}", number, "; ".join(figures), ", ".join(scales)]
+    scales = ", ".join(dict.fromkeys(_scale(each) for _, each in parts))
+    count = f" ({len(same)} of {len(parts)} parts)" if len(parts) > 1 else ""
+    why = _undecided([each for each, _ in same]) if state is None else ""
+    return [verdict.state + count, statement, number, "; ".join(figures), scales + why]
+
+
+def _tested(found: Sequence[Found]) -> set[str]:
+    return {claim for each in found for claim in each.experiment.claims}
 
 
 def _undecided(verdicts: Sequence[Verdict]) -> str:
@@ -119,11 +125,11 @@ def _undecided(verdicts: Sequence[Verdict]) -> str:
     reasons = "; ".join(dict.fromkeys(verdict.lacking for verdict in verdicts))
     trends = [verdict.trend for verdict in verdicts]
     words = [
-        f"{trends.count(trend)} {word}"
-        for trend, word in ((True, "hold"), (False, "do not hold"))
+        f"{word} in {trends.count(trend)}"
+        for trend, word in ((True, "holds"), (False, "does not hold"))
         if trend in trends
     ]
-    return f"; {reasons}" + (f"; in this run {', '.join(words)}" if words else "")
+    return f": {reasons}" + (f"; numbers of this run: {', '.join(words)}" if words else "")
 
 
 def _scale(each: Found) -> str:
@@ -153,7 +159,12 @@ def _how(page: Page) -> None:
 def _questions(page: Page, found: Sequence[Found]) -> None:
     """Add the table of questions of ours."""
     rows = [
-        [verdict.reason, f"{verdict.claim}: {verdict.subject}", verdict.number, _scale(each)]
+        [
+            verdict.state,
+            f"{verdict.claim}: {verdict.subject}",
+            verdict.number,
+            _scale(each) + (_undecided([verdict]) if verdict.holds is None else ""),
+        ]
         for each in found
         for verdict in each.verdicts
         if verdict.ours
@@ -164,7 +175,7 @@ def _questions(page: Page, found: Sequence[Found]) -> None:
             "These go beyond the paper's sentences: other data, tacit's defaults, what the theory "
             "of linear models would say of deep networks."
         )
-        page.table(["answer", "question", "number", "scale"], rows, wrap=True)
+        page.table(["answer", "question", "number", "scale, and what it lacks"], rows, wrap=True)
 
 
 def _section(page: Page, each: Found, out: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+UNDECIDED = "not decided at this scale"
 UNCERTAIN = "the difference is within its uncertainty over seeds"
 
 
@@ -43,7 +44,7 @@ class Verdict:
     @property
     def state(self) -> str:
         """The verdict in words."""
-        words = {True: "holds", False: "does not hold", None: "not decided at this scale"}
+        words = {True: "holds", False: "does not hold", None: UNDECIDED}
         return words[self.holds]
 
     @property
