@@ -9,11 +9,12 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.model_selection import GridSearchCV
 
-from tacit import Categorical, Gaussian
+from tacit import Categorical, Gaussian, HeteroscedasticStudentT
 from tacit.integrations.sklearn import VariationalClassifier, VariationalRegressor
 from tacit.integrations.sklearn.weights import (
     WeightedCategorical,
     WeightedGaussian,
+    WeightedStudentT,
     in_proportion,
     with_weights,
 )
@@ -30,12 +31,15 @@ def likelihoods():
     labels = torch.tensor([0, 2, 1, 1, 0])
     numbers = torch.randn(5, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     gaussian, weighted = Gaussian(), WeightedGaussian()
-    for each in (gaussian, weighted):
+    student, weighted_student = HeteroscedasticStudentT(), WeightedStudentT()
+    for each in (gaussian, weighted, student, weighted_student):
         each.set_units(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 0.5]))
     return [
         (Categorical(), WeightedCategorical(), labels, 3),
         (gaussian, weighted, numbers, 2),
         (Gaussian(), WeightedGaussian(), numbers[:, 0], 1),
+        (student, weighted_student, numbers, 4),
+        (HeteroscedasticStudentT(), WeightedStudentT(), numbers[:, 0], 2),
     ]
 
 
@@ -120,7 +124,7 @@ def test_regression_with_weights(tmp_path, targets, validation):
     weights = np.random.default_rng(0).uniform(0, 2, len(x))
     regressor = VariationalRegressor(**SMALL, validation_fraction=validation)
     regressor.set_params(conformal_fraction=0.2).fit(x, y, sample_weight=weights)
-    assert type(regressor.model_.likelihood) is Gaussian
+    assert type(regressor.model_.likelihood) is HeteroscedasticStudentT
     assert regressor.predict(x).shape == y.shape
     assert regressor.score(x, y, sample_weight=weights) > 0.2
     loaded = VariationalRegressor.load(regressor.save(tmp_path / "weighted.safetensors"))

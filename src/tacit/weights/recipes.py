@@ -77,9 +77,9 @@ def relative_noise(module: nn.Module, scale: float | None = None, speed: float =
     have no noise, unless all are frozen. A module without weight matrices gets `every_layer`.
 
     The noise shrinks slowly, and more where it keeps the training loss high: with much data and few
-    epochs, and in small networks. A classifier tolerates much of it. Regression with little noise in the targets does not: with a continuous likelihood
-    `tacit.variational` sets `scale` to 0.1. The study in docs/benchmark.md compares scales and
-    speeds.
+    epochs, and in small networks. A classifier tolerates much of it. Regression with little noise
+    in the targets does not: with a continuous likelihood `tacit.variational` sets `scale` to 0.1.
+    The study in docs/benchmark.md compares scales and speeds.
 
     Args:
         module: The module whose layers are chosen.

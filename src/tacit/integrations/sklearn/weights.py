@@ -16,7 +16,13 @@ from torch import Tensor
 from torch.func import vmap
 from torch.nn import functional as F
 
-from tacit.likelihood import Categorical, Gaussian, Likelihood
+from tacit.likelihood import (
+    Categorical,
+    ContinuousLikelihood,
+    Gaussian,
+    HeteroscedasticStudentT,
+    Likelihood,
+)
 
 
 class WeightedCategorical(Categorical):
@@ -30,8 +36,8 @@ class WeightedCategorical(Categorical):
         return (targets[:, 1].to(each) * each).mean()
 
 
-class WeightedGaussian(Gaussian):
-    """`Gaussian` whose training loss is sum_n w_n loss_n / B, for targets (y, w)."""
+class WeightedTargets(ContinuousLikelihood):
+    """Mixin: a training loss that is sum_n w_n loss_n / B, for targets (y, w)."""
 
     def training_loss(
         self, outputs: Tensor, targets: Tensor, *, samples: bool | None = None
@@ -47,10 +53,18 @@ class WeightedGaussian(Gaussian):
 
     def fit_scale(self, outputs: Tensor, targets: Tensor) -> None:
         """Set the scale on held-out rows, or, for targets with weights, on training rows."""
-        if targets.ndim == 2 and targets.shape[1] == outputs.shape[-1] + 1:
+        if targets.ndim == 2 and targets.shape[1] == self.unit.numel() + 1:
             rows = torch.from_numpy(in_proportion(targets[:, -1].numpy()))
             outputs, targets = outputs[:, rows], targets[rows, :-1]
-        super().fit_scale(outputs, targets)
+        super().fit_scale(outputs, targets)  # type: ignore[safe-super]
+
+
+class WeightedGaussian(WeightedTargets, Gaussian):
+    """`Gaussian` for targets with weights."""
+
+
+class WeightedStudentT(WeightedTargets, HeteroscedasticStudentT):
+    """`HeteroscedasticStudentT` for targets with weights."""
 
 
 def weights_of(X: Any, y: Any, given: Any) -> tuple[Any, Any, NDArray[np.float64] | None]:
@@ -76,6 +90,8 @@ def weighted(likelihood: Likelihood) -> Likelihood:
     """Return a likelihood in the state of another, for targets with weights."""
     if isinstance(likelihood, Categorical):
         return _like(likelihood, WeightedCategorical(likelihood.class_names))
+    if isinstance(likelihood, HeteroscedasticStudentT):
+        return _like(likelihood, WeightedStudentT(likelihood.df))
     assert isinstance(likelihood, Gaussian)
     return _like(likelihood, WeightedGaussian())
 
@@ -84,6 +100,8 @@ def unweighted(likelihood: Likelihood) -> Likelihood:
     """Return a likelihood in the state of a weighted one, for targets without weights."""
     if isinstance(likelihood, WeightedCategorical):
         return _like(likelihood, Categorical(likelihood.class_names))
+    if isinstance(likelihood, WeightedStudentT):
+        return _like(likelihood, HeteroscedasticStudentT(likelihood.df))
     assert isinstance(likelihood, WeightedGaussian)
     return _like(likelihood, Gaussian())
 
@@ -107,6 +125,6 @@ def in_proportion(weights: NDArray[np.float64]) -> NDArray[np.int64]:
 
 def _like(given: Likelihood, made: Any) -> Likelihood:
     made.load_state_dict(given.state_dict())
-    if isinstance(given, Gaussian):
+    if isinstance(given, ContinuousLikelihood):
         made.flat = given.flat
     return made  # type: ignore[no-any-return]
