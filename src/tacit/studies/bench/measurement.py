@@ -130,11 +130,12 @@ def tempered_nll(
 
     Averaging logits gives the same probabilities as averaging log-probabilities.
     """
-    found = {}
-    for way in ("log_probs", "probs"):
+    found: dict[str, float | None] = {}
+    ways: tuple[Averaging, ...] = ("log_probs", "probs")
+    for way in ways:
         copied = copy.deepcopy(predictor)
         assert isinstance(copied.likelihood, Categorical)
-        copied.likelihood.averaging = way  # type: ignore[assignment]
+        copied.likelihood.averaging = way
         first, second = (torch.Generator().manual_seed(cell.seed) for _ in range(2))
         calibrate(copied, validation, samples=cell.samples, generator=first)
         with functions_of(copied, samples=cell.samples, generator=second) as functions:
