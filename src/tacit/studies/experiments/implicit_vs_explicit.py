@@ -191,7 +191,7 @@ def linearised(prior: Variational, samples: int, time: float) -> dict[str, Any]:
     values, vectors = torch.linalg.eigh(kernel)
     values, speed = values.clamp_min(1e-12), 2 * time / len(x)
     filtered = -torch.expm1(-speed * values) / values
-    solved = residual @ (vectors * filtered) @ vectors.T
+    solved: Tensor = residual @ (vectors * filtered) @ vectors.T
 
     def trained(inputs: Tensor) -> Tensor:
         pairs = features(inputs).items()
