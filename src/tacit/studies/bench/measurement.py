@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -130,16 +131,17 @@ def tempered_nll(
 
     Averaging logits gives the same probabilities as averaging log-probabilities.
     """
-    found = {}
-    for way in ("log_probs", "probs"):
+    found: dict[str, float | None] = {}
+    ways: tuple[Averaging, ...] = ("log_probs", "probs")
+    for way in ways:
         copied = copy.deepcopy(predictor)
         assert isinstance(copied.likelihood, Categorical)
-        copied.likelihood.averaging = way  # type: ignore[assignment]
+        copied.likelihood.averaging = way
         first, second = (torch.Generator().manual_seed(cell.seed) for _ in range(2))
         calibrate(copied, validation, samples=cell.samples, generator=first)
         with functions_of(copied, samples=cell.samples, generator=second) as functions:
             scores = collect(functions, copied.likelihood, Batches("test", test, BATCH)).compute()
-        found[way] = checks.finite_or_none(scores["nll"])
+        found[way] = scores["nll"] if math.isfinite(scores["nll"]) else None
     return found
 
 

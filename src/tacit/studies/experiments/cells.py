@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def run_each(
 
 def _computed(train: Callable[..., Any], missing: Sequence[Any], jobs: int) -> Any:
     if jobs == 1 or len(missing) < 2:
-        return (_compute(train, settings, path) for settings, path in missing)
+        return map(partial(_compute, train), *zip(*missing, strict=True)) if missing else ()
     try:
         import joblib
     except ModuleNotFoundError:

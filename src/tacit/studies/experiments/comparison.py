@@ -25,7 +25,7 @@ PAPER = "implicit_bias_vi_paper"  # the paper's method: first and last layer, on
 OURS = "implicit_bias_vi"  # the defaults of this library
 NAMES = {PAPER: "the paper's recipe", OURS: "tacit's defaults"}
 SWAG, ENSEMBLE = "swag", "deep_ensemble"
-MEAN_FIELD = f"{__name__}:mean_field_vi_8"  # with the paper's 8 samples per step
+MEAN_FIELD = "mean_field_vi_8"  # with the paper's 8 samples per step
 POST_HOC = ("temperature_scaling", "laplace_grid", "laplace_marglik")
 BASELINES = ("standard", *POST_HOC, "mean_field_vi", MEAN_FIELD, SWAG)  # single networks
 DATA = ("mnist", "cifar10", "cifar100", "tiny_imagenet")  # the paper's; others are ours
@@ -68,7 +68,7 @@ SCALES: Scales = {
         "data": ("mnist",),
         # The first trains the plain networks that most others use; meanwhile run those that don't.
         "methods": (SWAG, PAPER, OURS, "standard", *POST_HOC, ENSEMBLE),
-        "slow_methods": (MEAN_FIELD,),
+        "slow_methods": (f"{__name__}:{MEAN_FIELD}",),
         "pretrained": True,
         "seeds": 5,
         "epochs": 200,
@@ -154,8 +154,8 @@ def compare(folder: Path, cells: Sequence[Cell], jobs: int) -> list[dict[str, An
         jobs: Number of parallel training runs; -1 for one per core.
 
     Returns:
-        Data, parametrization, method and seed of each training, and its `numbers` by their names
-        in `tacit.studies.bench.Row`.
+        Data, parametrization, method (without its module) and seed of each training, and its
+        `numbers` by their names in `tacit.studies.bench.Row`.
 
     Raises:
         RuntimeError: If training runs failed.
@@ -182,7 +182,7 @@ def compare(folder: Path, cells: Sequence[Cell], jobs: int) -> list[dict[str, An
         {
             "data": found["cell"].data,
             "parametrization": found["cell"].parametrization,
-            "method": found["cell"].method,
+            "method": short(found["cell"].method),
             "seed": found["cell"].seed,
             "seconds": found["cost"]["seconds"],
             "numbers": {n: checks.finite_or_none(v) for n, v in numbers_of(found).items()},
@@ -252,9 +252,9 @@ class Comparison:
         return math.sqrt(2) * statistics.stdev(values)
 
 
-def short(data: str) -> str:
-    """Return the name of a problem without its module."""
-    return data.rpartition(":")[2]
+def short(name: str) -> str:
+    """Return the name of a problem or method without its module."""
+    return name.rpartition(":")[2]
 
 
 def parts(results: Mapping[str, Any]) -> list[tuple[Comparison, bool]]:

@@ -117,7 +117,7 @@ def verdicts(results: dict[str, Any], arguments: Mapping[str, Any]) -> list[Verd
 
 def _judged_step(sp: list[Any], mup: list[Any], quantity: str) -> int:
     """Return the last step; the first one if a run diverges, before its features explode."""
-    steps = {row["step"] for row in sp}
+    steps: set[int] = {row["step"] for row in sp}
     diverges = any(row[quantity] is None for row in (*sp, *mup))
     return min(steps) if diverges else max(steps)
 

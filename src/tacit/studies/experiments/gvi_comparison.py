@@ -56,7 +56,6 @@ def compute(
     )  # fmt: skip
     rows = compare(folder / CELLS, cells, jobs)
     for row in rows:
-        row["method"] = row["method"].rpartition(":")[2]
         row["numbers"] = {name: row["numbers"][name] for name in KEPT}
     return {"rows": rows}
 

@@ -182,20 +182,20 @@ def linearised(prior: Variational, samples: int, time: float) -> dict[str, Any]:
     def at(inputs: Tensor) -> Tensor:
         """Return the linearised functions of the draws, (samples, inputs)."""
         away = {name: (drawn[name] - means[name]).flatten(1).double() for name in means}
-        moved = sum(away[name] @ phi.T for name, phi in features(inputs).items())
-        return call(means, inputs).double() + moved
+        moved = torch.stack([away[name] @ phi.T for name, phi in features(inputs).items()])
+        return call(means, inputs).double() + moved.sum(0)
 
     data = features(x)
-    kernel = sum(rates[name] * phi @ phi.T for name, phi in data.items())
+    kernel = torch.stack([rates[name] * phi @ phi.T for name, phi in data.items()]).sum(0)
     residual = at(x) - y[:, 0].double()
     values, vectors = torch.linalg.eigh(kernel)
-    speed = 2 * time / len(x)
-    filtered = -torch.expm1(-speed * values) / values  # stable for values near 0
-    solved = residual @ (vectors * filtered) @ vectors.T
+    values, speed = values.clamp_min(1e-12), 2 * time / len(x)
+    filtered = -torch.expm1(-speed * values) / values
+    solved: Tensor = residual @ (vectors * filtered) @ vectors.T
 
     def trained(inputs: Tensor) -> Tensor:
         pairs = features(inputs).items()
-        cross = sum(rates[name] * phi @ data[name].T for name, phi in pairs)
+        cross = torch.stack([rates[name] * phi @ data[name].T for name, phi in pairs]).sum(0)
         return at(inputs) - solved @ cross.T
 
     return summary(trained)

@@ -34,7 +34,8 @@ th, td { padding: .35rem .7rem; border-bottom: 1px solid var(--line); text-align
   white-space: nowrap; } th:first-child, td:first-child { text-align: left; }
 table.text th, table.text td { text-align: left; white-space: normal; vertical-align: top;
   overflow-wrap: anywhere; font-size: .88rem; line-height: 1.4; }
-table.text td:nth-child(2) { min-width: 14rem; } table.text td:first-child { font-weight: 600; min-width: 6.5rem; }
+table.text td:nth-child(2) { min-width: 14rem; }
+table.text td:first-child { font-weight: 600; min-width: 6.5rem; }
 table.text th { overflow-wrap: normal; }
 @media (max-width: 640px) {
   table.text, table.text tbody, table.text tr, table.text td { display: block; width: 100%; }
