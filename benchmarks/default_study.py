@@ -5,8 +5,8 @@ r"""Methods for the study of the default against its rivals, for `tacit bench ru
         --out results/default_study --methods \
         temperature_scaling,swag,laplace_marglik,deep_ensemble,$(python -m benchmarks.default_study)
 
-and for digits with 10 epochs, all images and six seeds. With `--optimizer adamw --lr 0.002` the same networks
-train with AdamW, without `--train-size` on all images, and CIFAR-10 is
+and for digits with 10 epochs, all images and six seeds. With `--optimizer adamw --lr 0.002` the
+same networks train with AdamW, without `--train-size` on all images, and CIFAR-10 is
 `--data benchmarks.default_study:photos --epochs 3 --lr 0.1`: each image appears in four versions,
 shifted and mirrored at random, in an epoch. All train the same number of steps and average the same
 iterates; those with a temperature fit it on the same validation data.
