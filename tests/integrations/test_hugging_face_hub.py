@@ -80,7 +80,9 @@ def test_adapters_come_back_on_their_base(tmp_path):
     model = wrapped(net, tacit.adapters(2))
     nn.init.normal_(net.bert.encoder.layer[0].output.dense.adapter.up.weight)
     folder = save_pretrained(model, tmp_path / "adapters")
-    loaded = from_pretrained(folder)
+    with pytest.raises(ValueError, match="holds adapters of"):
+        from_pretrained(folder)
+    loaded = from_pretrained(folder, base=tmp_path / "base")
     assert torch.equal(samples(loaded), samples(model))
     assert "Adapters of " in (folder / "README.md").read_text()
     weights = "*.safetensors"

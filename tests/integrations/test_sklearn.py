@@ -444,7 +444,7 @@ def test_what_can_not_be_saved(tmp_path):
         VariationalClassifier().save(tmp_path / "file")
     classifier = trained()
     classifier.classes_ = np.array(["2020", "2021", "2022"], dtype="datetime64[Y]")
-    with pytest.raises(TypeError, match="labels that are strings, numbers or truth values"):
+    with pytest.raises(TypeError, match="labels that are strings, numbers or booleans"):
         classifier.save(tmp_path / "file")
 
 

@@ -62,6 +62,16 @@ class TestShapes:
 
 
 @shapes
+@pytest.mark.parametrize("spread", [0.0, 1e-6, 0.01])
+def test_crps_of_functions_that_nearly_agree_is_that_of_one(kind, spread):
+    shape, _ = SHAPES[kind]
+    y, many = randn(4), spread * randn(32, 4) + 0.3
+    one = RegressionPredictive(many.mean(0, keepdim=True), torch.ones(1, 4).double(), None, shape)
+    found = RegressionPredictive(many, torch.ones(32, 4).double(), None, shape).crps(y)
+    assert_close(found, one.crps(y), rtol=2e-5, atol=10 * spread**2)
+
+
+@shapes
 @pytest.mark.parametrize(("size", "spread"), [(1, 1.0), (3, 5.0), (20, 0.1), (20, 10.0)])
 class TestMixtures:
     def mixture(self, kind, size, spread):

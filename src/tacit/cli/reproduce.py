@@ -62,10 +62,10 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     if arguments.names != ["page"]:
         names = list(EXPERIMENTS) if arguments.names == ["all"] else arguments.names
         given = {"jobs": arguments.jobs} if arguments.jobs is not None else {}
-        experiments = [find_experiment(name) for name in names]
+        found = [find_experiment(name) for name in names]
+        experiments = [(each, given | _data(each, arguments.data)) for each in found]
         with sigterm_as_interrupt():
-            for experiment in experiments:
-                changes = given | _data(experiment, arguments.data)
+            for experiment, changes in experiments:
                 _reproduce_one(experiment, arguments.scale, arguments.out, changes)
     sys.stdout.write(f"page: {write_page(arguments.out)}\n")
     return 0

@@ -265,7 +265,8 @@ def _in_memory(name: str, source: Any, targets: bool) -> Batch:
     check_lengths(name, tensors_in(batch.inputs), batch.targets)
     for part, tensors in (("inputs", tensors_in(inputs)), ("targets", tensors_in(batch.targets))):
         if not all(t.isfinite().all() for t in tensors if t.is_floating_point()):
-            hint = " tacit.data.TableEncoder encodes tables with missing values." if table else ""
+            shown = table and part == "inputs"
+            hint = " tacit.data.TableEncoder encodes tables with missing values." if shown else ""
             raise ValueError(f"{name}: some {part} are not finite (NaN or infinite).{hint}")
     return batch
 
@@ -301,9 +302,11 @@ def as_tensor(name: str, data: Any) -> Tensor:
 
 
 def _array(data: Any) -> np.ndarray:
-    """Return an array; numbers, truth values and missing values of pandas as floats together."""
-    kinds = {_kind(dtype) for dtype in getattr(data, "dtypes", [])} if _is_frame(data) else set()
-    if len(kinds) > 1 and kinds <= {*"biuf"}:
+    """Return an array; mixed numbers, booleans and missing values of pandas as floats together."""
+    dtypes = list(getattr(data, "dtypes", [])) if _is_frame(data) else []
+    kinds = {_kind(dtype) for dtype in dtypes}
+    nullable = any(not isinstance(dtype, np.dtype) for dtype in dtypes)
+    if kinds <= {*"biuf"} and (len(kinds) > 1 or nullable):
         return np.asarray(data.to_numpy(dtype=np.float64, na_value=np.nan))
     return np.array(data)
 

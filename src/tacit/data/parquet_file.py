@@ -22,7 +22,7 @@ def columns_of(path: Path) -> list[str]:
 
     Raises:
         ValueError: If the file can't be read, or a column holds neither numbers, texts, dates nor
-            truth values.
+            booleans.
     """
     with _opened(path) as (file, types):
         for each in file.schema_arrow:

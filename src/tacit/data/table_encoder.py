@@ -77,7 +77,7 @@ class Column:
 class TableEncoder:
     """Encodes the columns of a table as numbers; made by `TableEncoder.fit`, described by JSON.
 
-    Numbers and truth values are kept, and `tacit.fit` standardises them. Missing ones are replaced
+    Numbers and booleans are kept, and `tacit.fit` standardises them. Missing ones are replaced
     by the median, and a further column marks them if there are any in training. Dates become days
     since their median, with missing values like those of numbers. Strings and columns of pandas'
     type `category` have a column of zeros and ones for each category; unknown ones, which training

@@ -173,9 +173,11 @@ def _method(method: CalibrationMethod | None, scope: Scope, given: Likelihood) -
     if scope != "logits" and chosen not in ("temperature", "vector"):
         raise ValueError(f"scope: applies to temperatures only, received {scope!r} with {chosen}.")
     if chosen == "scale" and _has_fixed_scale(given):
+        name = type(given).__name__
+        kept = ', or method="isotonic", which keeps it' if "isotonic" in known else ""
         raise ValueError(
-            "calibrate: the scale of Gaussian(learn=False) is fixed. Use Gaussian(), whose scale "
-            'is set, or method="isotonic", which keeps it.'
+            f"calibrate: the scale of {name}(learn=False) is fixed. Use {name}(), whose scale is "
+            f"set{kept}."
         )
     return chosen  # type: ignore[no-any-return]
 

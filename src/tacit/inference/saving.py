@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tacit.calling import Variational
 from tacit.inference.header_checks import check_likelihood
 from tacit.inference.headers import build_model, build_network, describe_model, frozen
 from tacit.scaling import Parametrization
+from tacit.weights.adapter import adapted_layers, merge_adapters
 
 KEY = "tacit_model"
 
@@ -113,17 +115,33 @@ def load(
         )
     rebuilt = ("",) if net is None else ("likelihood.", "inputs.")
     net = build_network(header["network"], path) if net is None else net
-    model = build_model(header, net, path, parametrization)
-    state = model.state_dict()
-    if header["frozen"] is not None:
-        _check_frozen(path, header["frozen"], model)
-        state = _without_frozen(model)
-    files.check_fits(path, state, tensors)
+    with _unchanged_on_failure(net):
+        model = build_model(header, net, path, parametrization)
+        state = model.state_dict()
+        if header["frozen"] is not None:
+            _check_frozen(path, header["frozen"], model)
+            state = _without_frozen(model)
+        files.check_fits(path, state, tensors)
     for name, own in model.state_dict(keep_vars=True).items():
         if name.startswith(rebuilt):
             own.data = own.data.to(tensors[name].dtype)  # in place: tied tensors stay tied
     model.load_state_dict({**model.state_dict(), **tensors})
     return model.eval()
+
+
+@contextmanager
+def _unchanged_on_failure(net: nn.Module) -> Iterator[None]:
+    """Take adapters away from a network that had none, if they turn out not to fit it."""
+    adapted = next(adapted_layers(net), None) is not None
+    trained = {value: value.requires_grad for value in net.parameters()}
+    try:
+        yield
+    except Exception:
+        if not adapted:
+            merge_adapters(net)  # their terms are still 0
+            for value, own in trained.items():
+                value.requires_grad_(own)
+        raise
 
 
 def checksum(module: nn.Module) -> str:

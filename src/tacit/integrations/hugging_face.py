@@ -103,18 +103,26 @@ def save_pretrained(
 
 
 def from_pretrained(
-    name: str | Path, net: nn.Module | None = None, *, revision: str | None = None
+    name: str | Path,
+    net: nn.Module | None = None,
+    *,
+    base: str | Path | None = None,
+    revision: str | None = None,
 ) -> Variational:
     """Return the model that `save_pretrained` or `push_to_hub` wrote, in eval mode.
 
     Args:
         name: A folder, or the name of a repository of the hub, which is downloaded.
-        net: The plain network. Optional for models of transformers and of `tacit.models`: the
-            first are made from their configuration, with adapters from the pretrained base.
+        net: The plain network. Optional for models of transformers and of `tacit.models`, which are
+            made from their configuration.
+        base: With adapters on a model of transformers, in place of the network: the name or folder
+            of the pretrained model. The one that the files name is in the error without it; it is
+            not fetched by itself.
         revision: Branch, tag or commit of the repository.
 
     Raises:
-        FileNotFoundError: If the folder or repository doesn't hold such a model.
+        FileNotFoundError: If the folder or repository doesn't hold such a model; if there is no
+            such repository, the hub's own error.
         ValueError: If its files are damaged, don't fit the network, or need one.
     """
     folder = Path(name)
@@ -128,7 +136,7 @@ def from_pretrained(
                 "by tacit.integrations.hugging_face."
             )
     if net is None and (folder / "config.json").is_file():
-        net = _network(folder)
+        net = _network(folder, base)
     return load(folder / WEIGHTS, net)
 
 
@@ -153,7 +161,16 @@ def push_to_hub(
 
     Returns:
         The URL of the commit.
+
+    Raises:
+        ValueError: If the base of its adapters is a folder.
     """
+    base = _base(model, settings.get("base"))
+    if base is not None and Path(base).exists():
+        raise ValueError(
+            f"push_to_hub: {base} is a folder of this machine; expected the name by which others "
+            'find the pretrained model, base="user/name".'
+        )
     with TemporaryDirectory() as folder:
         save_pretrained(model, folder, **settings)
         client = hub.HfApi(token=token)
@@ -175,11 +192,11 @@ def _base(model: Variational, given: str | None) -> str | None:
     return str(found)
 
 
-def _network(folder: Path) -> nn.Module:
+def _network(folder: Path, base: str | Path | None) -> nn.Module:
     """Return the module that a folder's configuration describes; no code of the folder runs."""
     try:
         settings = json.loads((folder / SETTINGS).read_text())
-        name, base = settings["class"], settings["base"]
+        name, wanted = settings["class"], settings["base"]
     except (ValueError, LookupError, TypeError) as error:
         raise ValueError(f"{folder / SETTINGS} is damaged: {error}") from error
     kind = getattr(transformers, str(name), None)
@@ -190,9 +207,14 @@ def _network(folder: Path) -> nn.Module:
         )
     configuration: Any = kind.config_class
     config = configuration.from_pretrained(folder)
-    if base is None:
+    if wanted is None:
         made: nn.Module = kind(config)
         return made
+    if base is None:
+        raise ValueError(
+            f"from_pretrained: {folder} holds adapters of {wanted!r}; pass the pretrained model, "
+            f"as base={str(wanted)!r} if that is where you have it from, or as net."
+        )
     pretrained: nn.Module = kind.from_pretrained(base, config=config, use_safetensors=True)
     return pretrained
 
@@ -206,7 +228,7 @@ def model_card(
 ) -> str:
     """Return the text of a model card: what the model is, its metrics, and how to predict."""
     kind, base = settings["class"], settings["base"]
-    title = f"{kind} with random weights"
+    title = f"{kind} with a distribution over its weights"
     data = hub.ModelCardData(
         library_name="tacit-torch",
         tags=["uncertainty", "bayesian"],
@@ -220,7 +242,7 @@ def model_card(
         f"that predictions come with their uncertainty. Likelihood: `{model.likelihood}`.\n",
         *([f"{description}\n"] if description else []),
         *_table(metrics),
-        f"## How to predict\n\n```python\n{_usage(model, tokenizer)}\n```\n",
+        f"## How to predict\n\n```python\n{_usage(model, base, tokenizer)}\n```\n",
         "Scores of uncertainty rank inputs; none is a guarantee far from the training data.",
     ]
     return "\n".join(lines) + "\n"
@@ -233,10 +255,14 @@ def _table(metrics: Mapping[str, float]) -> list[str]:
     return [f"## Metrics\n\n| metric | value |\n| --- | --- |\n{rows}\n"]
 
 
-def _usage(model: Variational, tokenizer: bool) -> str:
-    known = isinstance(getattr(model.module, "config", None), transformers.PretrainedConfig)
-    known = known or model.module.__module__.startswith("tacit.models")
+def _usage(model: Variational, base: str | None, tokenizer: bool) -> str:
+    configured = isinstance(getattr(model.module, "config", None), transformers.PretrainedConfig)
+    known = configured and hasattr(transformers, type(model.module).__name__)
+    own = model.module.__module__.startswith("tacit.models")
+    adapted = describe_adapters(model.module) is not None
+    known = known or (own and not adapted)
     given = '"this-repository"' if known else '"this-repository", net'
+    given += f', base="{base}"' if known and adapted else ""
     lines = [
         "import tacit",
         "from tacit.integrations.hugging_face import from_pretrained",

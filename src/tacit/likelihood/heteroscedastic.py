@@ -56,6 +56,10 @@ class HeteroscedasticLikelihood(ContinuousLikelihood):
         super().set_units(location, unit, flat=flat)
         self.factor = torch.ones_like(self.unit)
 
+    def reset(self) -> None:
+        """Remove what `fit_scale` has set."""
+        self.factor.fill_(1.0)
+
     def fit_scale(self, outputs: Tensor, targets: Tensor) -> None:
         """Set the factors of the predicted scales, one for each unit, to their optimum."""
         mean, scale = self._parts(outputs.detach())
@@ -147,6 +151,10 @@ class HeteroscedasticStudentT(HeteroscedasticLikelihood):
     @property
     def _training_noise(self) -> NoiseShape:
         return noise_shapes.StudentT(self.df or TRAINING_DF)
+
+    def reset(self) -> None:
+        super().reset()
+        self.degrees.fill_(self.df or TRAINING_DF)
 
     def _best_factor(self, means: Tensor, scales: Tensor, targets: Tensor) -> Tensor:
         if self.df is not None:

@@ -30,10 +30,10 @@ norm = partial(nn.BatchNorm2d, eps=1e-3, momentum=0.01)  # as in the published n
 
 
 class EfficientNetLite0(Rebuildable):
-    """EfficientNet-Lite0 (Tan and Le, 2019): EfficientNet-B0 with ReLU6, without squeezing.
+    """EfficientNet-Lite0 (Tan and Le, 2019): B0 with ReLU6, without squeeze-and-excitation.
 
-    With the published weights, in eval mode, it is the function of the published network. It has
-    no dropout and no stochastic depth.
+    With the published weights, in eval mode, it computes the same function as the published
+    network. It has no dropout and no stochastic depth.
 
     Args:
         classes: Number of outputs.
@@ -87,7 +87,7 @@ class EfficientNetLite0(Rebuildable):
 
 
 class Block(nn.Module):
-    """A convolution within each channel, between two 1 x 1 that expand and reduce the channels."""
+    """Inverted residual: a depthwise convolution between two 1 x 1 that expand and reduce."""
 
     def __init__(self, inputs: int, outputs: int, expansion: int, stride: int, kernel: int) -> None:
         super().__init__()

@@ -211,7 +211,7 @@ def reset_calibration(likelihood: Likelihood) -> None:
     if isinstance(likelihood, DiscreteLikelihood):
         likelihood.set_temperature(1.0)
     elif isinstance(likelihood, HeteroscedasticLikelihood):
-        likelihood.factor.fill_(1.0)
+        likelihood.reset()
 
 
 def add_likelihood(

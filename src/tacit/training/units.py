@@ -59,7 +59,7 @@ def set_units(
     outputs = real and not likelihood.has_units
     inputs = isinstance(model, Variational) and model.inputs is None
     if standardise is None and any(adapted_layers(model)):
-        inputs = False  # the frozen layers know the inputs as they are
+        inputs = False  # the frozen layers were pretrained on unscaled inputs
     x, y, flat = Moments(), Moments(), False
     for batch in data.epoch() if outputs or inputs else ():
         inputs = inputs and _is_table(batch.inputs) and batch.prepare is None

@@ -136,14 +136,13 @@ def _rival(
     settings: Settings,
 ) -> Predictor:  # fmt: skip
     method = METHODS[settings.method]
-    epochs, checkpoint = settings.epochs, settings.checkpoint
+    epochs = settings.epochs
     if isinstance(method, SWAG):
-        checkpoint = None  # a resumed run would lack weights that were collected before
         batches = -(-len(train if isinstance(train, Images) else train[0]) // BATCH)
         epochs = epochs or max(SWAG_EPOCHS, -(-SWAG_STEPS // batches))
     arguments = {
-        "epochs": epochs, "lr": settings.lr, "batch_size": BATCH, "checkpoint": checkpoint,
-        "progress": settings.progress,
+        "epochs": epochs, "lr": settings.lr, "batch_size": BATCH,
+        "checkpoint": settings.checkpoint, "progress": settings.progress,
     }  # fmt: skip
     task = MethodTask(make_net, train, validation, likelihood, None, settings.seed, arguments)
     predictor = method.fit_task(task)

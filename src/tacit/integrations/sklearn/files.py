@@ -141,7 +141,7 @@ def _describe_classes(classes: NDArray[Any]) -> dict[str, Any]:
         CLASSES("classes_", found)
     except ValueError as error:
         raise TypeError(
-            f"save: expected labels that are strings, numbers or truth values: {error}"
+            f"save: expected labels that are strings, numbers or booleans: {error}"
         ) from None
     return found
 

@@ -22,7 +22,7 @@ class VariationalRegressor(RegressorMixin, VariationalEstimator):
 
     Inputs and targets are standardised, and a held-out part of the rows ends training and sets the
     noise scale, one for each target. The noise is that of `tacit.HeteroscedasticStudentT`: its
-    scale depends on the row, and its tails are as heavy as the held-out rows ask for. With a
+    scale depends on the row, and the weight of its tails is chosen on the held-out rows. With a
     `module` of your own, which has one output for each target, it is that of `tacit.Gaussian`.
     Predictions are mixtures over the functions that the model draws. Training takes place on the
     CPU, in double precision unless `module` is given.

@@ -18,7 +18,7 @@ from torch import Tensor
 from tacit.likelihood.predictive.noise_shapes import NORMAL, NoiseShape
 
 BLOCK = 2**18  # entries of an intermediate result; 1 MB in single precision fits into the cache
-EDGE_BLOCK = 2**17  # the same, divided by the number of edges of a function
+EDGE_BLOCK = 2**17  # divided by the square of the number of functions, examples of a block
 STEPS = 200  # bound on the steps to a quantile; most need fewer than 10
 # Accuracy of distances: standard deviations after which a Gaussian counts as 0, and the step of the
 # trapezoidal rule in units of the noise scale, whose error is about exp(-(pi / step)^2).
@@ -202,9 +202,11 @@ def _between_edges(means: Tensor, scales: Tensor, noise: NoiseShape) -> Tensor:
     error of 1e-4 or less, its integral has a closed form.
     """
     nodes, distances = FINE if len(means) < MANY else COARSE
-    offsets = torch.tensor(distances).to(means)
-    offsets = torch.cat([-offsets[1:], offsets])[:, None, None]
-    edges = (means + scales * offsets).flatten(0, 1).sort(0).values  # (E, B)
+    edges = (means + scales * _offsets(distances, means)[:, None]).flatten(0, 1)
+    if len(means) >= MANY:  # functions that nearly agree have nearly the same few edges
+        middle = means.mean(0) + scales.mean(0) * _offsets(FINE[1], means)
+        edges = torch.cat([edges, middle])
+    edges = edges.sort(0).values  # (E, B)
     half, middle = edges.diff(dim=0) / 2, (edges[1:] + edges[:-1]) / 2
     total = torch.zeros_like(edges[0])
     for node, weight in zip(*np.polynomial.legendre.leggauss(nodes), strict=True):
@@ -216,6 +218,12 @@ def _between_edges(means: Tensor, scales: Tensor, noise: NoiseShape) -> Tensor:
         beyond = scales * (noise.distance(z) - z) / 2
         total = total + beyond.masked_fill(point, 0).mean(0)
     return total
+
+
+def _offsets(distances: tuple[float, ...], like: Tensor) -> Tensor:
+    """Return distances to both sides of 0, (E, 1)."""
+    found = torch.tensor(distances).to(like)
+    return torch.cat([-found[1:], found])[:, None]
 
 
 def _cdf_at(points: Tensor, means: Tensor, scales: Tensor, noise: NoiseShape) -> Tensor:

@@ -10,7 +10,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-STEPS = 60  # of the bisection for a quantile; from then on double precision hardly changes
+STEPS = 60  # of bisection for a quantile, enough for double precision
 
 
 class NoiseShape(ABC):
@@ -143,7 +143,9 @@ class Laplace(NoiseShape):
         return z.abs() + torch.exp(-z.abs())
 
     def sample(self, like: Tensor, generator: torch.Generator | None) -> Tensor:
-        uniform = torch.rand(like.shape, generator=generator, dtype=torch.float64)
+        uniform = torch.rand(
+            like.shape, generator=generator, dtype=torch.float64, device=like.device
+        )
         eps = torch.finfo(torch.float64).eps
         return self.quantile(uniform.clamp(eps, 1 - eps)).to(like)
 

@@ -271,7 +271,8 @@ def _transfer(
     spread = []
     for width in widths:
         own = _own_errors(results, name, width)
-        spread.append(statistics.pstdev(own.values()) * math.sqrt(2))
+        several = len(own) > 1
+        spread.append(statistics.stdev(own.values()) * math.sqrt(2) if several else math.nan)
         for s, lr in transferred.items():
             lost.setdefault(s, []).append(100 * errors[s][width][lr] - own[s])
     found = interval(statistics.fmean(each) for each in lost.values())
@@ -294,7 +295,7 @@ def _transfer(
 def _better(
     results: dict[str, Any], widths: Sequence[int], judge: Callable[..., Verdict]
 ) -> Verdict:
-    """Return the verdict: muP outperforms SP, and the gap falls with the width."""
+    """Return the verdict: muP outperforms SP."""
     gaps = {
         width: paired(_own_errors(results, "mup", width), _own_errors(results, "sp", width))
         for width in widths
