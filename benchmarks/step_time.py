@@ -185,7 +185,7 @@ def main() -> None:
     rows["memory of a step, ResNet-18, batch 16"] = {**counted, "goal": 1.05}
     counted = memory(ResNet34, tacit.variational)
     rows["memory of a step, ResNet-34, batch 16, the default"] = {**counted, "goal": 1.1}
-    save(arguments.out, ranks=RANKS, seed=SEED, allocator=KEEP_MEMORY, rows=rows)
+    save(arguments.out, ranks=RANKS, seed=SEED, rows=rows)
     show(rows)
 
 

@@ -201,7 +201,7 @@ def fit_scale(likelihood, found, targets):
     if isinstance(likelihood, tacit.HeteroscedasticGaussian):
         found, raw = found.chunk(2, -1)
         scale = F.softplus(raw) + 1e-4
-        count = 1
+        count = likelihood.factor.numel()
     else:
         count = likelihood.log_scale.numel()
         if not likelihood.log_scale.requires_grad:
@@ -226,7 +226,7 @@ def fit_scale(likelihood, found, targets):
         best.append(minimize_scalar(objective, bounds=bounds, **search).x)
     with torch.no_grad():
         if isinstance(likelihood, tacit.HeteroscedasticGaussian):
-            likelihood.factor.fill_(math.exp(best[0]))
+            likelihood.factor.copy_(torch.tensor(best).exp().reshape(likelihood.factor.shape))
         else:
             likelihood.log_scale.copy_(torch.tensor(best).reshape(likelihood.log_scale.shape))
 

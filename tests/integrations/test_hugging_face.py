@@ -140,7 +140,7 @@ def test_learning_rates_of_the_factors_by_an_optimizer_of_ones_own(tmp_path):
     run = trainer(model, tmp_path, optimizers=(optimizer, None))
     run.train()
     rates = {group["name"]: group["initial_lr"] for group in run.optimizer.param_groups}
-    assert rates == pytest.approx({"means x1": 0.01, "factors x0.001": 1e-5})
+    assert rates == pytest.approx({"means x1": 0.01, "factors x0.01": 1e-4})
 
 
 def test_predictions_and_files_of_a_wrapped_model(tmp_path):

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import Normal
 from torch.testing import assert_close
 
-from tacit import Gaussian, HeteroscedasticGaussian
+from tacit import Gaussian, HeteroscedasticGaussian, HeteroscedasticStudentT
 from tacit.likelihood.continuous import PRIOR, best_scale
 
 F64 = torch.float64
@@ -35,6 +35,13 @@ class TestUnits:
         mean = outputs * likelihood.unit + likelihood.location
         expected = -Normal(mean, likelihood.scale.detach()).log_prob(y).mean()
         assert_close(likelihood.loss(outputs, y).detach(), expected)
+
+    @pytest.mark.parametrize("kind", [Gaussian, HeteroscedasticStudentT])
+    def test_integer_targets_are_numbers(self, kind):
+        likelihood = with_units(kind(), 0.9, 0.4)
+        outputs, y = randn(7, 2 if kind is HeteroscedasticStudentT else 1), torch.arange(7) % 3
+        for loss in (likelihood.loss, likelihood.training_loss):
+            assert_close(loss(outputs, y), loss(outputs, y.double()))
 
     def test_heteroscedastic_loss_is_in_units_of_the_targets(self):
         likelihood = with_units(HeteroscedasticGaussian(), 5.0, 3.0)

@@ -91,6 +91,8 @@ class ContinuousLikelihood(Likelihood):
     def standardised(self, targets: Tensor) -> Tensor:
         """Return targets in the units of the outputs."""
         self._check_outputs(targets)
+        if not targets.is_floating_point():  # counts: location and unit are no integers
+            targets = targets.to(self.location)
         return (targets - self.location.to(targets)) / self.unit.to(targets)
 
     def _in_units(self, means: Tensor, scales: Tensor) -> RegressionPredictive:

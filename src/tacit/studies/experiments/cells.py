@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from tacit._support import checks, files
+from tacit._support.provenance import provenance
 from tacit.studies.folders import check_folder
 
 CELLS = "cells"  # subfolder of an experiment's results
@@ -74,11 +75,12 @@ def _compute(
 ) -> None:
     if threads is not None:
         torch.set_num_threads(threads)
-    start = time.monotonic()
+    made_by, start = provenance(), time.monotonic()
     result = finite(train(**settings))
     path.parent.mkdir(parents=True, exist_ok=True)
     seconds = time.monotonic() - start
-    files.write_json(path, {"settings": settings, "seconds": seconds, "result": result})
+    found = {"settings": settings, **made_by, "seconds": seconds, "result": result}
+    files.write_json(path, found)
 
 
 def _read(path: Path) -> Any:

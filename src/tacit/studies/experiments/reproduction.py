@@ -40,6 +40,7 @@ def reproduce(experiment: Experiment, scale: str, folder: Path, **changes: Any) 
         "scale": scale,
         **made_by,
         "hours": _hours(folder, results, time.monotonic() - start),
+        "cell_commits": sorted({str(cell.get("commit")) for cell in _cells(folder)}),
         "results": results,
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -104,7 +105,11 @@ def _arguments(experiment: Experiment, scale: str) -> dict[str, Any]:
 
 def _hours(folder: Path, results: Mapping[str, Any], seconds: float) -> float:
     """Return the hours of a run: those of its trainings, which earlier runs may have done."""
-    cells = [json.loads(path.read_text()) for path in (folder / CELLS).glob("*.json")]
     rows = results.get("rows", [])
-    trained = sum(found.get("seconds") or 0.0 for found in (*cells, *rows))
+    trained = sum(found.get("seconds") or 0.0 for found in (*_cells(folder), *rows))
     return max(seconds, trained) / 3600
+
+
+def _cells(folder: Path) -> list[dict[str, Any]]:
+    """Return the results of all trainings in a folder, which earlier commits may have computed."""
+    return [json.loads(path.read_text()) for path in sorted((folder / CELLS).glob("*.json"))]

@@ -287,7 +287,7 @@ def _vanishes(
         f"at a learning rate of {SMALL:g}, the paper's example, no larger than 0 at the end, over "
         "seeds, for SGD and with momentum",
         f"at a rate of {SMALL:g} the gap vanishes with more steps",
-        f"{gaps[run.last].mean:+.2f} points at the end",
+        f"{gaps[run.last].mean:+.2f} points at the end, {run.optimizer}",
     )
 
 
