@@ -344,6 +344,8 @@ def check_lengths(name: str, inputs: Sequence[Tensor], targets: Tensor | None) -
     if not inputs or not all(tensor.ndim for tensor in every):
         raise ValueError(f"{name}: expected examples in the first dimension, received {shapes}.")
     if len({len(tensor) for tensor in every}) > 1:
-        raise ValueError(f"{name}: expected one target for each input, received shapes {shapes}.")
+        what = "the same number of examples in all inputs"
+        wanted = what if targets is None else "one target for each input"
+        raise ValueError(f"{name}: expected {wanted}, received shapes {shapes}.")
     if not len(every[0]):
         raise ValueError(f"{name}: there are no examples.")

@@ -77,6 +77,7 @@ class TestClasses:
         assert len(frame) == 4
         assert {"probs_cat", "probs_fish", "label", "mutual_information"} <= set(frame.columns)
         assert p.label_names == [("cat", "dog", "fish")[i] for i in p.label.tolist()]
+        assert frame["label_name"].tolist() == p.label_names
         several = ClassPredictive(randn(2, 4, 5, 3), class_names=p.class_names).to_frame()
         assert {"probs_0_cat", "probs_4_fish", "label_4"} <= set(several.columns)
         monkeypatch.setitem(sys.modules, "pandas", None)

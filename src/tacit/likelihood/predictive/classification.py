@@ -166,6 +166,17 @@ class ClassPredictive(Predictive):
         names = self.class_names
         return [names[i] if names else str(i) for i in self.label.flatten().tolist()]
 
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame; of named classes with their names in a column `label_name`.
+
+        Raises:
+            ModuleNotFoundError: If pandas is not installed.
+        """
+        frame = super().to_frame()
+        if self.class_names is not None and self.label.ndim == 1:
+            frame.insert(frame.columns.get_loc("label") + 1, "label_name", self.label_names)
+        return frame
+
     @cached_property
     def confidence(self) -> Tensor:
         """Probability of the most probable class, (B,)."""
