@@ -28,7 +28,7 @@ from tacit.training.optim.noise_basis import block_draws
 RANKS = (10, 20)  # of the first and the last layer
 DRAWS = 8
 SEED = 0
-PROCESSES = 7
+PROCESSES = 5
 # glibc returns freed memory to the system and asks for it again in the next step: page faults then
 # take between 10 and 50 % of a step of LeNet-5, differently in each process.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "100000000", "MALLOC_TRIM_THRESHOLD_": "1000000000"}
