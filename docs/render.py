@@ -1,0 +1,112 @@
+"""Render the scripts of docs/examples as pages with their output and figures.
+
+    python docs/render.py                # all tutorials that have changed, into docs/tutorials
+    python docs/render.py tables text    # these
+
+A script is in the percent format that editors and Jupyter know: `# %% [markdown]` starts text,
+`# %%` starts code. A page shows what each cell prints and the figures it opens; a comment `# alt:`
+in the cell describes its figure. A trailing comment `# small: VALUE` replaces the value of an
+assignment when the tests run the script at a small size; pages don't show it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parent
+EXAMPLES, PAGES = DOCS / "examples", DOCS / "tutorials"
+SMALL = re.compile(r"^(\s*[\w, ]+ = ).*?  # small: (.+)$", re.MULTILINE)
+
+
+def cells(source: str) -> Iterator[tuple[bool, str]]:
+    """Yield the cells of a script: whether it is text, and its content."""
+    for part in re.split(r"^# %%", source, flags=re.MULTILINE)[1:]:
+        marker, _, body = part.partition("\n")
+        if is_text := "[markdown]" in marker:
+            body = re.sub(r"^# ?", "", body, flags=re.MULTILINE)
+        yield is_text, body.strip()
+
+
+def small(source: str) -> str:
+    """Return a script at the size of the tests."""
+    return SMALL.sub(r"\1\2", source)
+
+
+def shown(code: str) -> str:
+    """Return code as pages show it, without the comments that are for this program."""
+    lines = re.sub(r"  # small: .+$", "", code, flags=re.MULTILINE).splitlines()
+    return "\n".join(line for line in lines if not line.startswith("# alt: ")).strip()
+
+
+def run(source: str, name: str) -> Iterator[tuple[bool, str, str, list[Any]]]:
+    """Run a script cell by cell; yield kind, content, printed text and new figures."""
+    from matplotlib import pyplot as plt
+
+    plt.switch_backend("agg")
+    plt.close("all")
+    names: dict[str, Any] = {"__name__": name}
+    for is_text, body in cells(source):
+        printed = io.StringIO()
+        if not is_text:
+            with contextlib.redirect_stdout(printed):
+                exec(compile(body, f"{name}.py", "exec"), names)
+        figures = [plt.figure(number) for number in plt.get_fignums()]
+        yield is_text, body, printed.getvalue(), figures
+        plt.close("all")
+
+
+def render(script: Path) -> None:
+    """Write the page of a script and its figures."""
+    PAGES.mkdir(exist_ok=True)
+    name, start, parts, count = script.stem, time.perf_counter(), [], 0
+    for old in PAGES.glob(f"{name}-*.png"):
+        old.unlink()
+    for is_text, body, printed, figures in run(script.read_text(), name):
+        if is_text:
+            parts.append(body)
+            continue
+        parts.append(f"```python3\n{shown(body)}\n```")
+        if printed.strip():
+            parts.append(f"```text\n{printed.rstrip()}\n```")
+        described = re.findall(r"^# alt: (.+)$", body, flags=re.MULTILINE)
+        for figure, alt in zip(figures, described, strict=True):
+            count += 1
+            figure.savefig(PAGES / f"{name}-{count}.png", dpi=120, bbox_inches="tight")
+            parts.append(f"![{alt}]({name}-{count}.png)")
+    minutes = (time.perf_counter() - start) / 60
+    source = f"[docs/examples/{script.name}](../examples/{script.name})"
+    parts.append(f"The script: {source}; it ran in {minutes:.1f} minutes on one CPU core.")
+    (PAGES / f"{name}.md").write_text("\n\n".join(parts) + "\n")
+
+
+def is_current(script: Path) -> bool:
+    """Return whether the page of a script shows its text and code, in this order."""
+    page = PAGES / f"{script.stem}.md"
+    if not page.exists():
+        return False
+    text, position = page.read_text(), 0
+    for is_text, body in cells(script.read_text()):
+        position = text.find(body if is_text else shown(body), position)
+        if position < 0:
+            return False
+    return True
+
+
+def main() -> None:
+    """Render the named scripts, or all whose pages are not current."""
+    scripts = sorted(EXAMPLES.glob("*.py"))
+    chosen = [s for s in scripts if s.stem in sys.argv[1:]]
+    for script in chosen or [s for s in scripts if not is_current(s)]:
+        sys.stdout.write(f"{script.name}\n")
+        render(script)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""The tutorials run at a small size, and their pages show the scripts as they are."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SCRIPTS = sorted((ROOT / "docs" / "examples").glob("*.py"))
+
+
+@pytest.fixture(scope="module")
+def renderer():
+    spec = importlib.util.spec_from_file_location("render", ROOT / "docs" / "render.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_tutorial_runs(script, renderer):
+    source = renderer.small(script.read_text())
+    for is_text, body, _, figures in renderer.run(source, script.stem):
+        if not is_text:
+            assert len(figures) == body.count("# alt: ")
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_page_shows_the_script(script, renderer):
+    assert renderer.is_current(script), "run python docs/render.py"
+
+
+def test_small_sizes_replace_values(renderer):
+    assert renderer.small("a = f(1)  # small: 2\nb = 3\n") == "a = 2\nb = 3\n"
+    assert renderer.shown("# alt: x\na = f(1)  # small: 2") == "a = f(1)"
