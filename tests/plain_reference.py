@@ -224,11 +224,28 @@ def fit_scale(likelihood, found, targets):
         bounds = math.log(1e-4), math.log(high) + 0.1
         search = {"method": "bounded", "options": {"xatol": 1e-10}}
         best.append(minimize_scalar(objective, bounds=bounds, **search).x)
+    if isinstance(likelihood, tacit.HeteroscedasticGaussian):
+        best = [max(x, least_scale(errors[..., d])) for d, x in enumerate(best)]
     with torch.no_grad():
         if isinstance(likelihood, tacit.HeteroscedasticGaussian):
             likelihood.factor.copy_(torch.tensor(best).exp().reshape(likelihood.factor.shape))
         else:
             likelihood.log_scale.copy_(torch.tensor(best).reshape(likelihood.log_scale.shape))
+
+
+def least_scale(errors):
+    """Return the log of the least factor with which 90 % intervals contain their share."""
+
+    def inside(x):
+        probability = torch.special.ndtr(errors * math.exp(-x)).mean(0)
+        return int(((probability - 0.5).abs() <= 0.45).sum())
+
+    count = errors.shape[1]
+    wanted, low, high = min(round(0.9 * (count + 1)), count), math.log(1e-4), 20.0
+    while high - low > 1e-12:
+        middle = (low + high) / 2
+        low, high = (low, middle) if inside(middle) >= wanted else (middle, high)
+    return high
 
 
 def scaled(logits, temperature, scope, offset):

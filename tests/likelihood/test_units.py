@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import scipy.stats
 import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
@@ -10,7 +11,8 @@ from torch.distributions import Normal
 from torch.testing import assert_close
 
 from tacit import Gaussian, HeteroscedasticGaussian, HeteroscedasticStudentT
-from tacit.likelihood.continuous import PRIOR, best_scale
+from tacit.likelihood.continuous import PRIOR, best_scale, covering_scale
+from tacit.likelihood.predictive.noise_shapes import StudentT
 
 F64 = torch.float64
 
@@ -164,10 +166,42 @@ class TestBestScale:
         likelihood = HeteroscedasticGaussian().double()
         outputs = torch.cat([torch.zeros(1, 500, 1), randn(1, 500, 1)], -1).double()
         scale = torch.nn.functional.softplus(outputs[0, :, 1:]) + 1e-4
-        y = 3 * scale * randn(500, 1, seed=1)
+        y = 3 * scale * (2 * torch.rand(500, 1, dtype=F64) - 1)  # without tails
         likelihood.fit_scale(outputs, y)
         assert_close(likelihood.factor, (y / scale).square().mean().sqrt(), rtol=1e-5, atol=0)
         assert_close(likelihood.predictive(outputs).std, scale * likelihood.factor)
+
+    def test_intervals_contain_their_share_where_the_likelihood_would_leave_targets_out(self):
+        likelihood = HeteroscedasticStudentT().double()
+        outputs = torch.zeros(1, 200, 2, dtype=F64)
+        scale = math.log(2) + 1e-4  # softplus(0), plus the lower bound
+        y = randn(200, 1)
+        y[:30] *= 20  # 15 % of the targets are far away
+        likelihood.fit_scale(outputs, y)
+        prediction = likelihood.predictive(outputs)
+        assert prediction.coverage(y, 0.9) == round(0.9 * 201) / 200
+        by_likelihood = best_scale(
+            outputs[..., :1], torch.full((1, 200, 1), scale, dtype=F64), y, StudentT(3)
+        )
+        narrow = type(prediction)(
+            prediction.means, scale * by_likelihood.expand(1, 200, 1), None, StudentT(3)
+        )
+        assert narrow.coverage(y, 0.9) < 0.88
+
+    def test_covering_scale_is_the_least_one(self):
+        means, scales, y = randn(4, 60, 2), randn(4, 60, 2, seed=1).exp(), randn(60, 2, seed=2)
+        found = covering_scale(means, scales, y, StudentT(4))
+
+        def inside(factor: torch.Tensor) -> torch.Tensor:
+            z = torch.from_numpy(scipy.stats.t(4).cdf(((y - means) / (scales * factor)).numpy()))
+            return ((z.mean(0) - 0.5).abs() <= 0.45).sum(0)
+
+        assert inside(found * (1 + 1e-6)).tolist() == [55, 55]  # nearest to 0.9 * 61
+        assert (inside(found * (1 - 1e-6)) < 55).all()
+
+    def test_covering_scale_of_few_targets_contains_all(self):
+        found = covering_scale(torch.zeros(1, 3, 1), torch.ones(1, 3, 1), randn(3, 1))
+        assert_close(found, randn(3, 1).abs().amax(0) / 1.6448536269514722, rtol=1e-6, atol=0)
 
     def test_a_fixed_scale_stays(self):
         likelihood = Gaussian(0.7, learn=False).double()

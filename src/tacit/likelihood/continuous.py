@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tacit.likelihood.base import Likelihood
-from tacit.likelihood.predictive import RegressionPredictive
+from tacit.likelihood.predictive import RegressionPredictive, mixture
 from tacit.likelihood.predictive.noise_shapes import NORMAL, NoiseShape
 from tacit.metrics.arguments import Values, as_tensor
 
@@ -126,6 +126,7 @@ class ContinuousLikelihood(Likelihood):
 SMALLEST = 1e-4  # lower bound of a noise scale, in units of the outputs
 PRIOR = 5.0  # examples that the prior on the noise scale is worth
 POINTS, STEPS = 32, 30  # of the coarse grid, and of the refinement by golden section
+LEVEL = 0.9  # of the intervals that decide the least scale
 
 
 def best_scale(
@@ -172,6 +173,39 @@ def best_scale(
     step = (high - low) / (POINTS - 1)
     middle = low + step * best
     return _golden_section(nll, torch.maximum(low, middle - step), middle + step, steps).exp()
+
+
+def covering_scale(
+    means: Tensor, scales: Tensor, targets: Tensor, noise: NoiseShape = NORMAL
+) -> Tensor:
+    """Return the least factors of the noise scales with which 90 % intervals contain their share.
+
+    Of N targets that are exchangeable with new ones, k inside their intervals promise a coverage of
+    k / (N + 1) for those, as in split conformal prediction; k is the number for which this is
+    nearest to 90 %.
+
+    Args:
+        means: Predictions of M functions, (M, B, D).
+        scales: Their noise scales before the factor, of the same shape.
+        targets: (B, D).
+        noise: Shape of the noise.
+
+    Returns:
+        One factor for each output, (D,), at least SMALLEST.
+    """
+    means, scales, targets = means.double(), scales.double(), targets.double()
+    wanted = min(round(LEVEL * (len(targets) + 1)), len(targets))
+    edge = noise.quantile(torch.full((), (1 + LEVEL) / 2, dtype=torch.float64)).item()
+    # There, all functions have the target inside their own interval.
+    most = ((targets - means).abs() / scales).amax((0, 1)) / edge
+    high = most.clamp_min(2 * SMALLEST).log()
+    low = torch.full_like(high, SMALLEST).log()
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        probability = mixture.cdf(targets, means, scales * middle.exp(), noise)
+        enough = ((probability - 0.5).abs() <= LEVEL / 2).sum(0) >= wanted
+        low, high = torch.where(enough, low, middle), torch.where(enough, middle, high)
+    return high.exp()
 
 
 def _golden_section(function: Any, low: Tensor, high: Tensor, steps: int) -> Tensor:

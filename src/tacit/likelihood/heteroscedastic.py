@@ -7,7 +7,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tacit.likelihood.base import aligned
-from tacit.likelihood.continuous import SMALLEST, ContinuousLikelihood, best_scale
+from tacit.likelihood.continuous import (
+    SMALLEST,
+    ContinuousLikelihood,
+    best_scale,
+    covering_scale,
+)
 from tacit.likelihood.predictive import RegressionPredictive, noise_shapes
 from tacit.likelihood.predictive.noise_shapes import NORMAL, NoiseShape
 from tacit.likelihood.student_t import degrees_of_freedom
@@ -61,13 +66,20 @@ class HeteroscedasticLikelihood(ContinuousLikelihood):
         self.factor.fill_(1.0)
 
     def fit_scale(self, outputs: Tensor, targets: Tensor) -> None:
-        """Set the factors of the predicted scales, one for each unit, to their optimum."""
+        """Set the factors of the predicted scales, one for each unit, to their optimum.
+
+        They are at least so large that 90 % intervals contain 90 % of these targets. Scales that
+        depend on the input overfit: the few targets with far too small a scale then count for
+        little in the likelihood of Student-t noise, and intervals are too narrow.
+        """
         mean, scale = self._parts(outputs.detach())
         mean, targets = aligned("fit_scale", mean, targets, event=0, samples=True)
         targets = self.standardised(targets).to(mean)
         size = self.factor.numel()
         mean, scale = (part.reshape(len(part), -1, size) for part in (mean, scale))
-        found = self._best_factor(mean, scale, targets.reshape(-1, size))
+        targets = targets.reshape(-1, size)
+        found = self._best_factor(mean, scale, targets)
+        found = found.maximum(covering_scale(mean, scale, targets, self.noise))
         self.factor.copy_(found.reshape(self.factor.shape))
 
     def _best_factor(self, means: Tensor, scales: Tensor, targets: Tensor) -> Tensor:
