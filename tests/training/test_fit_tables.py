@@ -280,3 +280,16 @@ def test_moments_of_parts_are_those_of_the_whole():
         moments.add(part)
     assert_close(moments.mean, rows.mean(0))
     assert_close(moments.std, rows.std(0, correction=0), rtol=1e-6, atol=0)
+
+
+def test_integer_columns_are_numbers_unless_they_are_indices():
+    x = torch.randint(0, 50, (200, 3), generator=torch.Generator().manual_seed(0))
+    y = x.float() @ torch.tensor([1.0, -2.0, 0.5])
+    model = model_of(likelihood=tacit.Gaussian())
+    tacit.fit(model, (x, y), epochs=2, lr=0.01, progress=False)
+    assert_close(model.inputs.mean, x.float().mean(0))
+    assert tacit.predict(model, x).mean.shape == (200,)
+    net = nn.Sequential(nn.Embedding(50, 4), nn.Flatten(), nn.Linear(12, 1))
+    words = tacit.variational(net, likelihood=tacit.Gaussian())
+    tacit.fit(words, (x, y), epochs=1, lr=0.01, progress=False)
+    assert words.inputs is None

@@ -44,8 +44,8 @@ def set_units(
     """Standardise inputs and targets within the model, by the moments of the training data.
 
     Targets are those of a likelihood of real targets, which keeps their units; inputs are a single
-    table of real numbers, (B, D), standardised by the model itself, unless it has adapters. Units
-    that are known already, from earlier training, are kept.
+    table, (B, D), standardised by the model itself, unless it has adapters. Units that are known
+    already, from earlier training, are kept.
 
     Args:
         model: The model to train; only a variational one can standardise its inputs.
@@ -62,7 +62,7 @@ def set_units(
         inputs = False  # the frozen layers were pretrained on unscaled inputs
     x, y, flat = Moments(), Moments(), False
     for batch in data.epoch() if outputs or inputs else ():
-        inputs = inputs and _is_table(batch.inputs) and batch.prepare is None
+        inputs = inputs and _is_table(batch.inputs, model) and batch.prepare is None
         if not (inputs or outputs):
             return
         if inputs:
@@ -84,8 +84,14 @@ def set_units(
         model.inputs = Standardise(x.mean, x.std).to(like)
 
 
-def _is_table(inputs: object) -> bool:
-    return isinstance(inputs, Tensor) and inputs.ndim == 2 and inputs.is_floating_point()
+def _is_table(inputs: object, model: nn.Module) -> bool:
+    """Return whether inputs are rows of numbers; integers may also be indices of embeddings."""
+    if not isinstance(inputs, Tensor) or inputs.ndim != 2:
+        return False
+    if inputs.is_floating_point():
+        return True
+    layers = (m for m in model.modules() if any(True for _ in m.parameters(recurse=False)))
+    return isinstance(next(layers, None), nn.Linear)
 
 
 def _check_finite(name: str, part: str, values: Tensor) -> None:
