@@ -101,8 +101,8 @@ def variational(
         )
     if likelihood is not None and not isinstance(likelihood, Likelihood):
         raise TypeError(
-            "likelihood: expected tacit.Categorical(), Bernoulli(), Gaussian() or "
-            f"HeteroscedasticGaussian(), received {likelihood!r}."
+            "likelihood: expected tacit.Categorical(), tacit.Gaussian() or another likelihood, "
+            f"received {likelihood!r}."
         )
     continuous = likelihood is not None and not isinstance(likelihood, DiscreteLikelihood)
     if where is None and rank is None and continuous:

@@ -245,14 +245,14 @@ def likelihood_of(model: nn.Module, given: Likelihood | None) -> Likelihood:
         )
     if given is not None and not isinstance(given, Likelihood):
         raise TypeError(
-            "likelihood: expected tacit.Categorical(), Bernoulli(), Gaussian() or "
-            f"HeteroscedasticGaussian(), received {given!r}."
+            "likelihood: expected tacit.Categorical(), tacit.Gaussian() or another likelihood, "
+            f"received {given!r}."
         )
     own = given if given is not None else getattr(model, "likelihood", None)
     if not isinstance(own, Likelihood):
         raise ValueError(
-            "likelihood: the model has none; pass likelihood=tacit.Categorical() (or Bernoulli, "
-            "Gaussian, HeteroscedasticGaussian), or give it to tacit.variational."
+            "likelihood: the model has none; pass one, such as likelihood=tacit.Categorical() or "
+            "tacit.Gaussian(), or give it to tacit.variational."
         )
     return own
 
