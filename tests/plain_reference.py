@@ -193,7 +193,7 @@ def set_units(model, likelihood, listed):
         model.inputs = scaling.to(next(model.parameters()))
 
 
-def fit_scale(likelihood, found, targets):
+def fit_scale(likelihood, found, targets, final=False):
     """Set the noise scales to the optimum of the penalised likelihood, by SciPy's search."""
     if not isinstance(likelihood, tacit.likelihood.ContinuousLikelihood):
         return
@@ -224,7 +224,7 @@ def fit_scale(likelihood, found, targets):
         bounds = math.log(1e-4), math.log(high) + 0.1
         search = {"method": "bounded", "options": {"xatol": 1e-10}}
         best.append(minimize_scalar(objective, bounds=bounds, **search).x)
-    if isinstance(likelihood, tacit.HeteroscedasticGaussian):
+    if final and isinstance(likelihood, tacit.HeteroscedasticGaussian):
         best = [max(x, least_scale(errors[..., d])) for d, x in enumerate(best)]
     with torch.no_grad():
         if isinstance(likelihood, tacit.HeteroscedasticGaussian):
@@ -394,7 +394,7 @@ class Trained:
             self.model, self.likelihood = states[best]
         data = held_out or _together(batches(0))
         found = outputs(self.model, data[0], 32, torch.Generator().manual_seed(0))
-        fit_scale(self.likelihood, found, data[1])
+        fit_scale(self.likelihood, found, data[1], final=True)
 
     @property
     def finite(self):

@@ -174,19 +174,15 @@ class TestBestScale:
     def test_intervals_contain_their_share_where_the_likelihood_would_leave_targets_out(self):
         likelihood = HeteroscedasticStudentT().double()
         outputs = torch.zeros(1, 200, 2, dtype=F64)
-        scale = math.log(2) + 1e-4  # softplus(0), plus the lower bound
         y = randn(200, 1)
         y[:30] *= 20  # 15 % of the targets are far away
         likelihood.fit_scale(outputs, y)
-        prediction = likelihood.predictive(outputs)
-        assert prediction.coverage(y, 0.9) == round(0.9 * 201) / 200
-        by_likelihood = best_scale(
-            outputs[..., :1], torch.full((1, 200, 1), scale, dtype=F64), y, StudentT(3)
-        )
-        narrow = type(prediction)(
-            prediction.means, scale * by_likelihood.expand(1, 200, 1), None, StudentT(3)
-        )
-        assert narrow.coverage(y, 0.9) < 0.88
+        assert likelihood.predictive(outputs).coverage(y, 0.9) < 0.88
+        likelihood.ensure_coverage(outputs, y)
+        assert likelihood.predictive(outputs).coverage(y, 0.9) == round(0.9 * 201) / 200
+        likelihood.factor.mul_(2)
+        likelihood.ensure_coverage(outputs, y)  # wide enough: it stays
+        assert likelihood.predictive(outputs).coverage(y, 0.9) > 0.91
 
     def test_covering_scale_is_the_least_one(self):
         means, scales, y = randn(4, 60, 2), randn(4, 60, 2, seed=1).exp(), randn(60, 2, seed=2)

@@ -239,7 +239,8 @@ def _calibrate_numbers(
             after = scores()
             if not after[0] <= before[0]:  # the prior may increase the NLL
                 likelihood.load_state_dict(trained)
-                after = before
+            likelihood.ensure_coverage(outputs, targets)
+            after = scores()
         if method == "isotonic":
             pit = likelihood.predictive(outputs).cdf(targets)
             likelihood.set_recalibration(distribution_map(pit, ISOTONIC_EXAMPLES // 2))

@@ -57,6 +57,16 @@ class ContinuousLikelihood(Likelihood):
             targets: B targets.
         """
 
+    def ensure_coverage(self, outputs: Tensor, targets: Tensor) -> None:
+        """Raise predicted noise scales that leave 90 % intervals too narrow, after `fit_scale`.
+
+        A noise scale that is the same for all inputs has no need of it.
+
+        Args:
+            outputs: Outputs of M functions, (M, B, ...).
+            targets: B targets.
+        """
+
     def set_units(self, location: Values, unit: Values, *, flat: bool = False) -> None:
         """Set location and unit of the targets.
 

@@ -66,20 +66,28 @@ class HeteroscedasticLikelihood(ContinuousLikelihood):
         self.factor.fill_(1.0)
 
     def fit_scale(self, outputs: Tensor, targets: Tensor) -> None:
-        """Set the factors of the predicted scales, one for each unit, to their optimum.
+        """Set the factors of the predicted scales, one for each unit, to their optimum."""
+        self._set_factor(self._best_factor(*self._by_unit(outputs, targets)))
 
-        They are at least so large that 90 % intervals contain 90 % of these targets. Scales that
-        depend on the input overfit: the few targets with far too small a scale then count for
-        little in the likelihood of Student-t noise, and intervals are too narrow.
+    def ensure_coverage(self, outputs: Tensor, targets: Tensor) -> None:
+        """Raise the factors until 90 % intervals contain 90 % of the targets, if they don't.
+
+        Scales that depend on the input overfit. The few targets with far too small a scale count
+        for little in the likelihood of Student-t noise, which leaves intervals too narrow.
         """
+        found = covering_scale(*self._by_unit(outputs, targets), self.noise)
+        self._set_factor(found.maximum(self.factor.reshape(-1).to(found)))
+
+    def _by_unit(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return locations, scales and targets, (M, B, D), (M, B, D) and (B, D), for D units."""
         mean, scale = self._parts(outputs.detach())
         mean, targets = aligned("fit_scale", mean, targets, event=0, samples=True)
         targets = self.standardised(targets).to(mean)
         size = self.factor.numel()
         mean, scale = (part.reshape(len(part), -1, size) for part in (mean, scale))
-        targets = targets.reshape(-1, size)
-        found = self._best_factor(mean, scale, targets)
-        found = found.maximum(covering_scale(mean, scale, targets, self.noise))
+        return mean, scale, targets.reshape(-1, size)
+
+    def _set_factor(self, found: Tensor) -> None:
         self.factor.copy_(found.reshape(self.factor.shape))
 
     def _best_factor(self, means: Tensor, scales: Tensor, targets: Tensor) -> Tensor:

@@ -54,13 +54,15 @@ def check_validation(
         raise kind(f"{prefix}{error}") from error
 
 
-def fit_scale(run: Run, data: Batches, samples: int = SCALE_SAMPLES) -> None:
+def fit_scale(run: Run, data: Batches, samples: int = SCALE_SAMPLES, *, final: bool = True) -> None:
     """Set the noise scale of real targets to its optimum on some data.
 
     Args:
         run: The run.
         data: Held-out data, or else training data, of which a part is used.
         samples: Number of functions.
+        final: Whether intervals must also contain their share. Not while training: the likelihood
+            alone tells better when to stop.
     """
     if not run.fits_scale or not isinstance(run.likelihood, ContinuousLikelihood):
         return
@@ -70,6 +72,8 @@ def fit_scale(run: Run, data: Batches, samples: int = SCALE_SAMPLES) -> None:
             run.raw, data, samples=samples, generator=generator, most=SCALE_EXAMPLES
         )
     run.likelihood.fit_scale(*found)
+    if final:
+        run.likelihood.ensure_coverage(*found)
     if run.fabric.world_size > 1:  # batch norm may differ between processes
         run.likelihood.load_state_dict(run.fabric.broadcast(run.likelihood.state_dict()))
 
@@ -80,7 +84,7 @@ def evaluate_run(run: Run, data: Batches) -> dict[str, float]:
     Raises:
         FloatingPointError: If an output is NaN.
     """
-    fit_scale(run, data, EVALUATION_SAMPLES)
+    fit_scale(run, data, EVALUATION_SAMPLES, final=False)
     generator = torch.Generator(device=run.device).manual_seed(0)
     # A DataLoader draws from the global generator, which would change the draws of training.
     with (

@@ -53,10 +53,18 @@ class WeightedTargets(ContinuousLikelihood):
 
     def fit_scale(self, outputs: Tensor, targets: Tensor) -> None:
         """Set the scale on held-out rows, or, for targets with weights, on training rows."""
-        if targets.ndim == 2 and targets.shape[1] == self.unit.numel() + 1:
-            rows = torch.from_numpy(in_proportion(targets[:, -1].numpy()))
-            outputs, targets = outputs[:, rows], targets[rows, :-1]
-        super().fit_scale(outputs, targets)  # type: ignore[safe-super]
+        super().fit_scale(*self._unweighted(outputs, targets))  # type: ignore[safe-super]
+
+    def ensure_coverage(self, outputs: Tensor, targets: Tensor) -> None:
+        """Raise the scale on the rows of `fit_scale`."""
+        super().ensure_coverage(*self._unweighted(outputs, targets))
+
+    def _unweighted(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return rows as often as their weights say."""
+        if targets.ndim != 2 or targets.shape[1] != self.unit.numel() + 1:
+            return outputs, targets
+        rows = torch.from_numpy(in_proportion(targets[:, -1].numpy()))
+        return outputs[:, rows], targets[rows, :-1]
 
 
 class WeightedGaussian(WeightedTargets, Gaussian):
