@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 from pathlib import Path
 from statistics import mean
 
@@ -69,6 +70,11 @@ def test_the_pages_show_the_measured_costs():
     default = ratios[f"{case}the default: relative noise, a draw for each example"]
     dropout = ratios[f"{case}plain network with torch's dropout in the same layers"]
     assert (prices["tacit's default"], prices["dropout, rate .1"]) == (default, dropout)
+
+
+def test_the_flow_chart_is_that_of_its_script():
+    script = ROOT / "docs/images/recipes.py"
+    assert script.with_suffix(".svg").read_text() == runpy.run_path(str(script))["draw"]()
 
 
 METHODS = {
