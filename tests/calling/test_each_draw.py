@@ -114,6 +114,21 @@ class Recurrent(nn.Module):
         return self.last(self.lstm(x)[0])
 
 
+class Transposing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 3), nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.first(x) @ self.last.weight.T
+
+
+def test_notes_name_the_attribute_of_a_weight_that_has_no_noise_per_example():
+    model = relative(Transposing())
+    assert distinct(model(ONES)) == 10  # the first layer has its own draws
+    assert "last.weight has one draw per batch: .T can't have more" in repr(model)
+
+
 def test_an_lstm_has_one_draw_per_batch_and_the_notes_say_so():
     model = relative(Recurrent().double())
     x = torch.ones(6, 5, 4, dtype=torch.float64)

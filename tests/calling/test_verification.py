@@ -33,7 +33,9 @@ class Coupled(nn.Module):
 def test_a_module_that_couples_examples_has_one_draw():
     model = relative(Coupled())
     assert_close(model(X).mean(0), torch.zeros(3), atol=1e-6, rtol=0)
-    assert "draws of each example in train mode do not run in activation space" in repr(model)
+    assert model.call_notes == [
+        "draws of each example in train mode do not run in activation space: one draw per batch"
+    ]
     output = model(X, draws="each", generator=generator())
     assert_close(output, model(X, draws=1, generator=generator()))
 

@@ -46,6 +46,19 @@ def test_divergence_raises_an_error_and_resets_the_model():
     assert_close(weights(model), before, rtol=0, atol=0)
 
 
+def test_a_loss_that_is_nan_before_any_training_is_not_blamed_on_the_learning_rate():
+    class Logarithm(nn.Linear):
+        def forward(self, x):
+            return super().forward(x).log()
+
+    net = Logarithm(4, 2)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    data = torch.randn(16, 4), torch.zeros(16, dtype=torch.long)
+    with pytest.raises(TrainingDivergedError, match="before any training.*log.*unchanged"):
+        tacit.fit(net, data, likelihood=tacit.Categorical(), epochs=1, progress=False)
+    assert_close(net.state_dict(), before, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("average", [0.0, 1.0])
 def test_nan_among_the_validation_predictions_is_divergence(average):
     torch.manual_seed(0)

@@ -69,7 +69,7 @@ class NoisyWeight(Tensor):
             return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
         if func not in RULES:
             given = [*args, *(kwargs or {}).values()]
-            raise refusal(getattr(func, "__name__", str(func)), *_flat(given))
+            raise refusal(_operation(func), *_flat(given))
         return RULES[func](*args, **(kwargs or {}))
 
 
@@ -86,6 +86,12 @@ def noisy_weight(
     weight.parameter, weight.plain, weight.noise = name, mean, noise
     weight.padding, weight.examples, weight.layouts = padding, examples, layouts
     return weight
+
+
+def _operation(func: Callable[..., Any]) -> str:
+    """Return the name of an operation; of the getter of an attribute, that of the attribute."""
+    name = getattr(func, "__name__", str(func))
+    return f".{func.__self__.__name__}" if name == "__get__" else name  # type: ignore[attr-defined]
 
 
 def refusal(operation: str, *tensors: Any) -> NotInActivationSpaceError:

@@ -42,12 +42,17 @@ def summary(
 
 def call_notes(caller: Caller, space: ActivationSpace, failures_only: bool = False) -> list[str]:
     """Return how each kind of call made so far runs, in one sentence per kind."""
+    kinds = (
+        ("draws", "in one pass", "", caller.groupable),
+        ("draws of each example", "in activation space", ": one draw per batch", space.verified),
+    )
     found = [
-        (works, f"{what} in {_mode(training)} mode {'run' if works else 'do not run'} {how}")
-        for what, how, tried in (
-            ("draws", "in one pass", caller.groupable),
-            ("draws of each example", "in activation space", space.verified),
+        (
+            works,
+            f"{what} in {_mode(training)} mode "
+            + (f"run {how}" if works else f"do not run {how}{instead}"),
         )
+        for what, how, instead, tried in kinds
         for training, works in tried.items()
     ]
     in_weight_space = [

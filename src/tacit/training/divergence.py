@@ -24,6 +24,12 @@ def diverged(run: Run, what: str, lr: float) -> NoReturn:
         lr: The learning rate at that time.
     """
     run.restore_good()
+    if run.step == 0:
+        raise TrainingDivergedError(
+            f"{what}, before any training, so the learning rate is not the reason. Look for "
+            "parameters that are not finite, operations such as log, division and square root in "
+            "the network, and inputs on a large scale. The model is unchanged."
+        )
     regression = isinstance(run.likelihood, ContinuousLikelihood) and (
         run.settings.standardise is False or not isinstance(run.raw, Variational)
     )
