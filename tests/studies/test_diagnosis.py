@@ -73,6 +73,9 @@ class TestModel:
         assert finding.verdict == "note"
         assert "use a learning rate below 0.5, or draws=8" in finding.advice
         assert model.training
+        model.draws = 8
+        finding = by_name(diagnose(model, (X, Y), lr=0.5))["gradient noise"]
+        assert finding.advice.endswith("use a learning rate below 0.5")
 
     def test_plain_networks_are_rejected(self):
         with pytest.raises(TypeError, match="expected a variational model, received Linear"):

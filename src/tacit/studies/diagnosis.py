@@ -172,10 +172,10 @@ def _gradient_noise(model: Variational, data: Data, lr: float | None, draws: int
             value = loss(model(data[0]), data[1])
             found = torch.autograd.grad(value, parameters, allow_unused=True)
             gradients.append(torch.cat([g.flatten() for g in found if g is not None]))
-    return _noise_finding(torch.stack(gradients), lr)
+    return _noise_finding(torch.stack(gradients), lr, single=model.draws == 1)
 
 
-def _noise_finding(gradients: Tensor, lr: float | None) -> Finding:
+def _noise_finding(gradients: Tensor, lr: float | None, *, single: bool) -> Finding:
     variance = gradients.var(0).sum().item()
     # The squared norm of the mean over draws is biased upwards by variance / draws.
     squared = gradients.mean(0).square().sum().item() - variance / len(gradients)
@@ -185,6 +185,7 @@ def _noise_finding(gradients: Tensor, lr: float | None) -> Finding:
         return Finding("gradient noise", text, "problem", "the loss or its gradient is not finite")
     if noise > 3 * mean:
         rate = "a smaller learning rate" if lr is None else f"a learning rate below {lr:g}"
-        advice = f"noise dominates the gradient: use {rate}, or draws=8"
+        more = ", or draws=8" if single else ""
+        advice = f"noise dominates the gradient: use {rate}{more}"
         return Finding("gradient noise", text, "note", advice)
     return Finding("gradient noise", text)
