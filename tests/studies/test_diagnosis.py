@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 import tacit
-from tacit.studies.diagnosis import diagnose, environment
+from tacit.studies.diagnosis import _noise_finding, diagnose, environment
 
 X = torch.randn(32, 4, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
@@ -73,9 +73,11 @@ class TestModel:
         assert finding.verdict == "note"
         assert "use a learning rate below 0.5, or draws=8" in finding.advice
         assert model.training
-        model.draws = 8
-        finding = by_name(diagnose(model, (X, Y), lr=0.5))["gradient noise"]
-        assert finding.advice.endswith("use a learning rate below 0.5")
+
+    def test_more_draws_are_recommended_only_to_models_with_one(self):
+        gradients = torch.tensor([[1.0], [-1.0]])
+        advice = {single: _noise_finding(gradients, 0.5, single=single).advice for single in (1, 0)}
+        assert advice[1] == f"{advice[0]}, or draws=8"
 
     def test_plain_networks_are_rejected(self):
         with pytest.raises(TypeError, match="expected a variational model, received Linear"):
