@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 import tacit
 from tacit.likelihood import Laplace
-from tacit.likelihood.predictive import ProbabilityMap, RegressionPredictive, noise_shapes
+from tacit.likelihood.predictive import RegressionPredictive, noise_shapes
 
 GENERATOR = torch.Generator().manual_seed(0)
 SHAPES = {
@@ -228,15 +228,23 @@ class TestHeteroscedastic:
 
 
 class TestCalibration:
-    def test_only_gaussian_noise_is_recalibrated_by_isotonic_regression(self):
-        x, y = randn(200, 1).float(), randn(200).float()
-        with pytest.raises(ValueError, match="needs Gaussian noise.*received StudentT"):
-            tacit.calibrate(
-                torch.nn.Identity(), (x, y), likelihood=tacit.StudentT(), method="isotonic"
+    @pytest.mark.parametrize(
+        "likelihood", [tacit.StudentT(), Laplace(), tacit.HeteroscedasticStudentT()]
+    )
+    def test_isotonic_regression_finds_skewed_noise(self, likelihood):
+        columns = 2 if isinstance(likelihood, tacit.HeteroscedasticStudentT) else 1
+        x = torch.zeros(2000, columns).double()
+        y = torch.distributions.Exponential(torch.ones(())).sample((2000,)).double()
+        found = tacit.calibrate(
+            torch.nn.Identity(), (x, y), likelihood=likelihood.double(), method="isotonic"
+        )
+        assert found.nll < found.nll_before - 0.2
+        prediction = likelihood.predictive(x[:1][None])
+        for q in (0.05, 0.5, 0.9):
+            assert (y <= prediction.quantile(q).item()).double().mean() == pytest.approx(
+                q, abs=0.02
             )
-        knots = ProbabilityMap(torch.tensor([[0.0, 0.5, 1.0], [0.0, 0.6, 1.0]]))
-        with pytest.raises(ValueError, match="expected predictions with Gaussian noise"):
-            RegressionPredictive(torch.zeros(1, 2), torch.ones(1, 2), knots, SHAPES["t4"][0])
+        assert prediction.mean.item() == pytest.approx(y.mean().item(), abs=0.1)
 
     def test_calibrate_sets_the_scale(self):
         x, y = torch.zeros(500, 1), 3 * randn(500, 1).float()

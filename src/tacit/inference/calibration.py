@@ -24,7 +24,6 @@ from tacit.likelihood import (
 )
 from tacit.likelihood.discrete import Scope, check_scope
 from tacit.likelihood.predictive import average_log_probs, check_labels
-from tacit.likelihood.predictive.noise_shapes import NORMAL
 
 CalibrationMethod: TypeAlias = Literal["temperature", "vector", "scale", "isotonic"]
 
@@ -94,12 +93,12 @@ def calibrate(
 
     - "scale" (the default) sets the noise scale by maximum likelihood, with a prior worth 5
       examples: one for each output of `Gaussian`, a factor for each output of the predicted scales
-      of `HeteroscedasticGaussian`. It needs 10 examples.
+      of the heteroscedastic likelihoods. It needs 10 examples.
     - "isotonic" sets the scale if it is not fixed, then maps the distribution function of each
       output to its distribution on the data (Kuleshov et al., 2018): predictive distributions then
       have any shape, the same for all inputs up to location and scale. It needs at least 100
-      examples, and Gaussian noise. An output whose predictions are calibrated up to sampling error
-      keeps them exactly. Beyond the outermost targets the tails are Gaussian.
+      examples. An output whose predictions are calibrated up to sampling error keeps them exactly.
+      Beyond the outermost targets the tails are those of the likelihood's noise.
 
     Several labels of an example count as examples of one problem; several real targets of an
     example have a map each.
@@ -150,7 +149,7 @@ def _method(method: CalibrationMethod | None, scope: Scope, given: Likelihood) -
         if isinstance(given, Categorical):
             known.insert(1, "vector")
     elif isinstance(given, ContinuousLikelihood):
-        known = ["scale", "isotonic"] if given.noise == NORMAL else ["scale"]
+        known = ["scale", "isotonic"]
     else:
         raise TypeError(
             "calibrate: expected a Categorical, Bernoulli, Gaussian or HeteroscedasticGaussian "
@@ -160,11 +159,6 @@ def _method(method: CalibrationMethod | None, scope: Scope, given: Likelihood) -
         expected = ", ".join(get_args(CalibrationMethod))
         raise ValueError(f"method: expected {expected}; received {method!r}.")
     chosen: Any = known[0] if method is None else method
-    if chosen == "isotonic" and chosen not in known:
-        raise ValueError(
-            "calibrate: isotonic regression of real targets needs Gaussian noise, that of Gaussian "
-            f"or HeteroscedasticGaussian; received {type(given).__name__}."
-        )
     if chosen not in known:
         raise ValueError(
             f"method: expected {' or '.join(known)} for {type(given).__name__}, received "
@@ -174,10 +168,9 @@ def _method(method: CalibrationMethod | None, scope: Scope, given: Likelihood) -
         raise ValueError(f"scope: applies to temperatures only, received {scope!r} with {chosen}.")
     if chosen == "scale" and _has_fixed_scale(given):
         name = type(given).__name__
-        kept = ', or method="isotonic", which keeps it' if "isotonic" in known else ""
         raise ValueError(
             f"calibrate: the scale of {name}(learn=False) is fixed. Use {name}(), whose scale is "
-            f"set{kept}."
+            'set, or method="isotonic", which keeps it.'
         )
     return chosen  # type: ignore[no-any-return]
 

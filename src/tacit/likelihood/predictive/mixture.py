@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -116,10 +117,11 @@ def half_mean_distance(means: Tensor, scales: Tensor, noise: NoiseShape = NORMAL
     the smallest noise scale s, so the trapezoidal rule converges geometrically: with a step of
     s / 2 its error is about exp(-4 pi^2) = 7e-18. Where the means spread so widely that this needs
     more nodes than there are functions, near pairs of functions are summed instead: both take far
-    less time than all M^2 pairs. For noise of another shape see `_between_edges`.
+    less time than all M^2 pairs. For noise of another shape see `between_edges`.
     """
     if noise != NORMAL:
-        blocks = [_between_edges(m, s, noise) for m, s in _blocks(means, scales, EDGE_BLOCK)]
+        size = pair_block_size(means)
+        blocks = [between_edges(m, s, noise) for m, s in _blocks(means, scales, size)]
         return torch.cat(blocks) if blocks else means.new_zeros(0)
     means = means - means.detach().mean(0)  # distances don't change, rounding errors are smaller
     with torch.no_grad():
@@ -194,29 +196,56 @@ def _near_pairs(means: Tensor, scales: Tensor) -> Tensor:
     return total / size**2
 
 
-def _between_edges(means: Tensor, scales: Tensor, noise: NoiseShape) -> Tensor:
+@dataclass(frozen=True, eq=False)
+class Reshaping:
+    """A map of the distribution functions F of mixtures, for `between_edges`.
+
+    Args:
+        apply: Maps values of F, (E, B).
+        edges: Quantiles where the slope changes, (K, B).
+        slopes: Slopes at F = 0 and at F = 1, each (B,).
+    """
+
+    apply: Callable[[Tensor], Tensor]
+    edges: Tensor
+    slopes: tuple[Tensor, Tensor]
+
+
+def between_edges(
+    means: Tensor, scales: Tensor, noise: NoiseShape, reshaping: Reshaping | None = None
+) -> Tensor:
     """Return the integral of F (1 - F) by Gauss-Legendre quadrature between edges.
 
     Edges are the means and points to both sides of them, so that the integrand is smooth in
     between, at any scale. In the tails beyond them, where F (1 - F) is F or 1 - F to a relative
     error of 1e-4 or less, its integral has a closed form.
+
+    Args:
+        means: (M, B).
+        scales: (M, B).
+        noise: Shape of the components.
+        reshaping: Replaces F by a map of it.
     """
     nodes, distances = FINE if len(means) < MANY else COARSE
     edges = (means + scales * _offsets(distances, means)[:, None]).flatten(0, 1)
     if len(means) >= MANY:  # functions that nearly agree have nearly the same few edges
         middle = means.mean(0) + scales.mean(0) * _offsets(FINE[1], means)
         edges = torch.cat([edges, middle])
+    if reshaping is not None:
+        edges = torch.cat([edges, reshaping.edges])
     edges = edges.sort(0).values  # (E, B)
     half, middle = edges.diff(dim=0) / 2, (edges[1:] + edges[:-1]) / 2
     total = torch.zeros_like(edges[0])
     for node, weight in zip(*np.polynomial.legendre.leggauss(nodes), strict=True):
         points = (middle + float(node) * half)[:, None]  # (E - 1, 1, B)
         F = _cdf_at(points, means, scales, noise)  # noqa: N806
+        if reshaping is not None:
+            F = reshaping.apply(F)  # noqa: N806
         total = total + float(weight) * (half * F * (1 - F)).sum(0)
-    for sign, end in ((-1, edges[0]), (1, edges[-1])):
+    for side, (sign, end) in enumerate(((-1, edges[0]), (1, edges[-1]))):
         z, point = standardised(sign * (end - means), torch.zeros_like(means), scales)
-        beyond = scales * (noise.distance(z) - z) / 2
-        total = total + beyond.masked_fill(point, 0).mean(0)
+        beyond = (scales * (noise.distance(z) - z) / 2).masked_fill(point, 0).mean(0)
+        total = total + (beyond if reshaping is None else reshaping.slopes[side] * beyond)
     return total
 
 
@@ -238,14 +267,19 @@ def block_size(means: Tensor) -> int:
     return max(1, BLOCK // max(1, len(means)))
 
 
+def pair_block_size(means: Tensor) -> int:
+    """Return the number of examples of a block whose functions are evaluated at each other."""
+    return max(1, EDGE_BLOCK // max(1, len(means)) ** 2)
+
+
 def _parts(values: Tensor, means: Tensor) -> list[Tensor]:
     """Return values (B,) in the blocks of the means."""
     return list(values.split(block_size(means))) if len(values) else []
 
 
 def _blocks(
-    means: Tensor, scales: Tensor, entries: int | None = None
+    means: Tensor, scales: Tensor, size: int | None = None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    size = block_size(means) if entries is None else max(1, entries // len(means) ** 2)
+    size = block_size(means) if size is None else size
     for start in range(0, means.shape[1], size):
         yield means[:, start : start + size], scales[:, start : start + size]

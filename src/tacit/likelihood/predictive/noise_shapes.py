@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 STEPS = 60  # of bisection for a quantile, enough for double precision
+NEAREST, FARTHEST = 1e-17, 1e15  # quantiles between which they are found
 
 
 class NoiseShape(ABC):
@@ -38,6 +39,10 @@ class NoiseShape(ABC):
         """Return E|z - Z|."""
 
     @abstractmethod
+    def partial_moments(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return E[Z^r 1(Z <= z)] for r = 0, 1, 2."""
+
+    @abstractmethod
     def sample(self, like: Tensor, generator: torch.Generator | None) -> Tensor:
         """Return independent draws in shape, dtype and device of a tensor."""
 
@@ -63,6 +68,10 @@ class Normal(NoiseShape):
 
     def distance(self, z: Tensor) -> Tensor:
         return 2 * self.log_density(z).exp() + z * (2 * self.cdf(z) - 1)
+
+    def partial_moments(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        probability, density = self.cdf(z), self.log_density(z).exp()
+        return probability, -density, probability - z * density
 
     def sample(self, like: Tensor, generator: torch.Generator | None) -> Tensor:
         return torch.randn(like.shape, generator=generator, dtype=like.dtype, device=like.device)
@@ -107,12 +116,21 @@ class StudentT(NoiseShape):
 
     def quantile(self, q: Tensor) -> Tensor:
         levels, positions = q.double().unique(return_inverse=True)  # one level, as a rule
+        if len(levels) > 1:
+            return _student_quantiles(self.df, levels)[positions].to(q)
         found = [_student_quantile(self.df, level) for level in levels.tolist()]
         return torch.tensor(found, dtype=torch.float64, device=q.device)[positions].to(q)
 
     def distance(self, z: Tensor) -> Tensor:
-        density = self.log_density(z).exp()
-        return z * (2 * self.cdf(z) - 1) + 2 * density * (self.df + z.square()) / (self.df - 1)
+        probability, first, _ = self.partial_moments(z)
+        return z * (2 * probability - 1) - 2 * first
+
+    def partial_moments(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        df, probability = self.df, self.cdf(z)
+        first = -self.log_density(z).exp() * (df + z.square()) / (df - 1)
+        # (1 + z^2 / df) times the density is a multiple of that with two degrees of freedom less.
+        fewer = StudentT(df - 2).cdf(z * math.sqrt((df - 2) / df))
+        return probability, first, df * ((df - 1) / (df - 2) * fewer - probability)
 
     def sample(self, like: Tensor, generator: torch.Generator | None) -> Tensor:
         normal = Normal()
@@ -142,6 +160,11 @@ class Laplace(NoiseShape):
     def distance(self, z: Tensor) -> Tensor:
         return z.abs() + torch.exp(-z.abs())
 
+    def partial_moments(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        size, tail = z.abs(), torch.exp(-z.abs()) / 2
+        second = (size.square() + 2 * size + 2) * tail
+        return self.cdf(z), -(1 + size) * tail, torch.where(z < 0, second, 2 - second)
+
     def sample(self, like: Tensor, generator: torch.Generator | None) -> Tensor:
         uniform = torch.rand(
             like.shape, generator=generator, dtype=torch.float64, device=like.device
@@ -152,21 +175,22 @@ class Laplace(NoiseShape):
 
 @lru_cache(maxsize=256)
 def _student_quantile(df: int, level: float) -> float:
-    """Return a quantile by bisection; training asks for the same ones after each epoch."""
-    noise, tail = StudentT(df), min(level, 1 - level)
-    if not 0 < tail < 0.5:
-        return math.copysign(math.inf, level - 0.5) if tail < 0.5 else 0.0
+    """Return a quantile; training asks for the same ones after each epoch."""
+    return _student_quantiles(df, torch.tensor([level], dtype=torch.float64)).item()
 
-    def cdf(z: float) -> float:
-        return noise.cdf(torch.tensor(z, dtype=torch.float64)).item()
 
-    low, high = -1.0, 0.0
-    while cdf(low) > tail and low > -1e15:  # beyond, the distribution function rounds
-        low *= 4
+def _student_quantiles(df: int, levels: Tensor) -> Tensor:
+    """Return quantiles by bisection of the logarithm, to rounding; NaN outside of [0, 1]."""
+    noise, tail = StudentT(df), torch.minimum(levels, 1 - levels)
+    low = torch.full_like(tail, math.log(FARTHEST))  # of the quantile at the tail, without its sign
+    high = torch.full_like(tail, math.log(NEAREST))
     for _ in range(STEPS):
         middle = (low + high) / 2
-        low, high = (middle, high) if cdf(middle) < tail else (low, middle)
-    return low if level < 0.5 else -low
+        beyond = noise.cdf(-middle.exp()) < tail
+        low, high = torch.where(beyond, middle, low), torch.where(beyond, high, middle)
+    found = torch.where(tail == 0.5, 0.0, torch.where(tail == 0, torch.inf, low.exp()))
+    found = found.masked_fill(~(tail >= 0), torch.nan)
+    return torch.where(levels < 0.5, -found, found)
 
 
 NORMAL = Normal()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -51,14 +51,21 @@ def sample(
     return means[functions] + scales[functions] * noise.sample(means[functions], generator)
 
 
+class Paths(Protocol):
+    """Predictive distributions with sample paths, `RegressionPredictive`."""
+
+    def __len__(self) -> int:
+        """Return the number of examples."""
+
+    def __getitem__(self, index: slice) -> Paths:
+        """Return some of the examples."""
+
+    def sample(self, n: int, *, generator: torch.Generator | None = None) -> Tensor:
+        """Return n paths, (n, B, ...)."""
+
+
 def widened(
-    box: Box,
-    means: Tensor,
-    scales: Tensor,
-    level: float,
-    draws: int,
-    generator: torch.Generator | None,
-    noise: NoiseShape = NORMAL,
+    box: Box, prediction: Paths, level: float, draws: int, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor]:
     """Return intervals, scaled by one factor for each example, that contain whole paths.
 
@@ -67,25 +74,23 @@ def widened(
 
     Args:
         box: Intervals to scale.
-        means: Predictions of M functions, (M, B, ...).
-        scales: Scales of their noise, of the same shape.
+        prediction: Predictions of the B examples.
         level: Share of the paths.
         draws: Number of paths.
         generator: Source of randomness.
-        noise: Shape of the noise.
 
     Returns:
         Lower and upper bounds, each (B, ...).
     """
-    size = max(1, BLOCK // (draws * max(1, means[0, :1].numel())))
+    size = max(1, BLOCK // (draws * max(1, box.middle[:1].numel())))
     rank = math.ceil(draws * level - 1e-9)
     found = []
-    for start in range(0, means.shape[1], size):
+    for start in range(0, len(prediction), size):
         rows = slice(start, start + size)
-        drawn = sample(means[:, rows], scales[:, rows], draws, generator, noise)
+        drawn = prediction[rows].sample(draws, generator=generator)
         factors = _factors(drawn, Box(*(part[rows] for part in box)))
         found.append(factors.kthvalue(rank, dim=0).values)
-    factor = torch.cat(found) if found else means.new_zeros(0)
+    factor = torch.cat(found) if found else box.middle.new_zeros(0)
     factor = factor.reshape(-1, *[1] * (box.middle.ndim - 1))
     return box.middle - factor * box.below, box.middle + factor * box.above
 

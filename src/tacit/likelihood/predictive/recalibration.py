@@ -47,7 +47,7 @@ class ProbabilityMap:
     def __call__(self, probs: Tensor) -> Tensor:
         """Return the mapped probabilities, (B, ...)."""
         x, y = self._arguments_and_values(probs)
-        found = _interpolated(probs.movedim(0, -1), x, y)
+        found = interpolated(probs.movedim(0, -1), x, y)
         return found.movedim(-1, 0).to(probs.dtype)
 
     def normalised(self, log_probs: Tensor) -> Tensor:
@@ -72,10 +72,17 @@ class ProbabilityMap:
         found = y.diff(dim=-1) / x.diff(dim=-1)
         return found.gather(-1, right - 1).movedim(-1, 0).to(probs.dtype)
 
-    def inverse(self, q: float) -> Tensor:
-        """Return the probabilities that are mapped to q, (...), in double precision."""
+    def inverse(self, q: float | Tensor) -> Tensor:
+        """Return the probabilities that are mapped to q, in double precision.
+
+        Args:
+            q: One probability, for a result of shape (...), or several, (B, ...), for (B, ...).
+        """
         x, y = self._arguments_and_values(self.knots)
-        return _interpolated(x.new_full((*self.shape, 1), q), y, x)[..., 0]
+        if not isinstance(q, Tensor):
+            return interpolated(x.new_full((*self.shape, 1), q), y, x)[..., 0]
+        x, y = x.to(q.device), y.to(q.device)
+        return interpolated(q.movedim(0, -1), y, x).movedim(-1, 0)
 
     def _arguments_and_values(self, like: Tensor) -> tuple[Tensor, Tensor]:
         x, y = self.knots.to(like.device, torch.float64).unbind(-2)
@@ -87,7 +94,7 @@ def _right_ends(values: Tensor, x: Tensor) -> Tensor:
     return torch.searchsorted(x, values.contiguous()).clamp(1, x.shape[-1] - 1)
 
 
-def _interpolated(values: Tensor, x: Tensor, y: Tensor) -> Tensor:
+def interpolated(values: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Return the linear interpolation at values (..., N) between knots (..., K)."""
     values = values.double()
     right = _right_ends(values, x)

@@ -39,7 +39,7 @@ class RegressionPredictive(Predictive):
         scales: Scales of the observation noise, of the same shape; 0 for no noise. For Gaussian
             noise these are standard deviations.
         recalibration: Map of the predicted probabilities, one for each output, (...); from 0 to 1,
-            strictly increasing. For Gaussian noise only.
+            strictly increasing.
         noise: Shape of the noise, Gaussian by default.
     """
 
@@ -145,7 +145,8 @@ class RegressionPredictive(Predictive):
 
         Each draw is one function for all examples and outputs, plus independent noise, so the
         outputs of a path depend on each other as those of the functions do. All functions are used
-        equally often, up to one draw.
+        equally often, up to one draw. A recalibration then moves each target of a path to the same
+        probability of its recalibrated distribution; it has no say about their dependence.
 
         Args:
             n: Number of draws.
@@ -158,15 +159,10 @@ class RegressionPredictive(Predictive):
             tensor([[[0., 0.]],
                     [[5., 5.]]])
         """
-        self._check_paths("sample")
-        return paths.sample(self.means, self.scales, n, generator, self.noise)
-
-    def _check_paths(self, name: str) -> None:
-        if self.recalibration is not None:
-            raise ValueError(
-                f"{name}: a recalibration gives each target its distribution, not the dependence "
-                "between targets; use predictions before calibrate(method='isotonic')."
-            )
+        drawn = paths.sample(self.means, self.scales, n, generator, self.noise)
+        if self.recalibration is None:
+            return drawn
+        return reshaped.mapped(drawn, self.means, self.scales, self.recalibration, self.noise)
 
     def interval(
         self,
@@ -191,13 +187,11 @@ class RegressionPredictive(Predictive):
         low, high = self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
         if not joint or low[:1].numel() <= 1:
             return low, high
-        self._check_paths("interval(joint=True)")
         middle = self.quantile(0.5)
         # An interval without width, where most functions agree, can't be scaled.
         least = self.std / 10 + 16 * torch.finfo(middle.dtype).eps * (1 + middle.abs())
         box = paths.Box(middle, (middle - low).maximum(least), (high - middle).maximum(least))
-        parts = self.means, self.scales, level, draws, generator, self.noise
-        return paths.widened(box, *parts)
+        return paths.widened(box, self, level, draws, generator)
 
     def coverage(
         self,
@@ -246,7 +240,7 @@ class RegressionPredictive(Predictive):
         if self._knots is not None:
             t, mean = self.aligned(targets).flatten(), self.mean.flatten()
             parts = self.means.flatten(1), self.scales.flatten(1), self._knots
-            return self._shaped(reshaped.crps(*parts, mean, t))
+            return self._shaped(reshaped.crps(*parts, mean, t, self.noise))
         difference = self.aligned(targets) - self.means
         z, point = mixture.standardised(difference, torch.zeros_like(difference), self.scales)
         noisy = self.scales * self.noise.distance(z)
@@ -298,15 +292,11 @@ class RegressionPredictive(Predictive):
     def _moments(self) -> reshaped.Moments | None:
         if self._knots is None:
             return None
-        return reshaped.moments(self.means.flatten(1), self.scales.flatten(1), self._knots)
+        parts = self.means.flatten(1), self.scales.flatten(1)
+        return reshaped.moments(*parts, self._knots, self.noise)
 
     def _check_recalibration(self, given: ProbabilityMap) -> None:
         outputs = tuple(self.means.shape[2:])
-        if self.noise != NORMAL:
-            raise ValueError(
-                "recalibration: expected predictions with Gaussian noise, received "
-                f"{type(self.noise).__name__}."
-            )
         if given.shape != outputs:
             raise ValueError(
                 f"recalibration: expected maps of shape {outputs}, one for each output, received "
