@@ -77,7 +77,7 @@ def test_averaging_can_be_chosen():
 
 def test_bad_input_is_refused():
     model = make_model()
-    with pytest.raises(ValueError, match="likelihood: the model has none; pass likelihood="):
+    with pytest.raises(ValueError, match="likelihood: the model has none; pass one, such as"):
         tacit.predict(model, X)
     for bad, error, match in (
         ([1, 2, 3], TypeError, "expected a tensor or array, .*; received list of length 3"),

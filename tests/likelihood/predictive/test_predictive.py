@@ -209,6 +209,14 @@ class TestRegression:
         assert list(p.to_frame().columns) == list(p.columns)
 
 
+@pytest.mark.parametrize("missing", [math.nan, math.inf])
+def test_scores_of_missing_targets_are_refused(missing):
+    p = RegressionPredictive(torch.zeros(3, 2), torch.ones(3, 2))
+    for score in (p.scores, p.coverage, p.coverage_by_output):
+        with pytest.raises(ValueError, match=r"targets: some are not finite .*; leave them out"):
+            score([0.0, missing])
+
+
 def test_large_scales_dont_overflow():
     scales = torch.rand(32, 4, 1).mul(60).exp()
     prediction = RegressionPredictive(torch.randn(32, 4, 1), scales)

@@ -226,7 +226,7 @@ class RegressionPredictive(Predictive):
         return self._inside(targets, *self.interval(level)).double().mean(0)
 
     def _inside(self, targets: Values, low: Tensor, high: Tensor) -> Tensor:
-        y = self.aligned(targets)
+        y = self._finite(targets)
         return (low <= y) & (y <= high)
 
     def crps(self, targets: Values) -> Tensor:
@@ -254,7 +254,7 @@ class RegressionPredictive(Predictive):
         """Return NLL, squared error, CRPS, 90% coverage and interval score, each (B, ...)."""
         if torch.finfo(self.means.dtype).bits < 32:
             return self.to(torch.float32).errors(targets)
-        targets = self.aligned(targets)
+        targets = self._finite(targets)
         low, high = self.interval(0.9)
         return {
             "nll": -self.log_prob(targets),
@@ -272,6 +272,13 @@ class RegressionPredictive(Predictive):
                 f"targets: expected the shape {tuple(expected)}, received {tuple(found.shape)}."
             )
         return found.reshape(expected)
+
+    def _finite(self, targets: Values) -> Tensor:
+        """Return aligned targets; a missing one would count as outside of its interval."""
+        found = self.aligned(targets)
+        if not found.isfinite().all():
+            raise ValueError("targets: some are not finite (NaN or infinite); leave them out.")
+        return found
 
     def _mixture_cdf(self, values: Tensor) -> Tensor:
         return mixture.cdf(values, self.means, self.scales, self.noise)
