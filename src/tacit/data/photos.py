@@ -1,4 +1,4 @@
-"""Patches of the two photographs that ship with scikit-learn: out-of-distribution for digits."""
+"""Patches of the two photographs that ship with scikit-learn: foreign inputs for digits."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Calibration:
         method: How the predictions were calibrated.
         nll_before: Validation NLL before: with T = 1, or with the noise scale from training.
         nll: Validation NLL after calibration, never larger than `nll_before`, except for classes
-            with "isotonic".
+            with "isotonic", and where predicted noise scales are raised for coverage.
         examples: Number of validation targets; an example may have several.
         temperature: The temperature T; with "vector" the best single temperature, from which the
             search for the others started. None for the other methods.
@@ -92,8 +92,9 @@ def calibrate(
     For real targets:
 
     - "scale" (the default) sets the noise scale by maximum likelihood, with a prior worth 5
-      examples: one for each output of `Gaussian`, a factor for each output of the predicted scales
-      of the heteroscedastic likelihoods. It needs 10 examples.
+      examples: one for each output, or for the heteroscedastic likelihoods a factor of the
+      predicted scales, which is raised until 90 % intervals contain 90 % of these targets, if they
+      don't. It needs 10 examples.
     - "isotonic" sets the scale if it is not fixed, then maps the distribution function of each
       output to its distribution on the data (Kuleshov et al., 2018): predictive distributions then
       have any shape, the same for all inputs up to location and scale. It needs at least 100

@@ -43,9 +43,9 @@ def evaluate(
         data: Inputs and targets: a pair of tensors or arrays, a Dataset or a DataLoader.
         samples: Number of functions.
         likelihood: Likelihood of the outputs; the model's own by default.
-        foreign: Out-of-distribution inputs; adds metrics of how well each score of uncertainty
-            separates them from the data. Scores of several targets per example, or of pixels, are
-            averaged over them.
+        foreign: Inputs unlike the training data (out-of-distribution); adds metrics of how well
+            each score of uncertainty separates them from the data. Scores of several targets per
+            example, or of pixels, are averaged over them.
         distance: With `foreign`, distances from `tacit.inference.feature_distance` as further
             scores: one, named "distance", or several by name.
         batch_size: Examples per forward pass.
@@ -60,7 +60,7 @@ def evaluate(
         if the class doesn't occur; for regression `nll`, `rmse`, `crps`, `coverage_90`,
         `interval_score_90`, with 2 to 20 outputs also `rmse_0`, `coverage_90_0` and so on for each
         output. With `foreign` also `ood_auroc`, `ood_fpr95` and `ood_aupr`, in which the
-        out-of-distribution inputs are the positive class, by entropy or, for regression, by
+        foreign inputs are the positive class, by entropy or, for regression, by
         standard deviation; and the same for the other scores that differ between inputs, such as
         `ood_auroc_mutual_information`. They print as a table.
 
@@ -121,8 +121,8 @@ def detection(inside: Mapping[str, Tensor], outside: Mapping[str, Tensor]) -> Me
     first, all inputs are tied.
 
     Args:
-        inside: Scores of in-distribution inputs by name, each (A,).
-        outside: Scores of out-of-distribution inputs by name, each (B,).
+        inside: Scores of the data by name, each (A,).
+        outside: Scores of foreign inputs by name, each (B,).
     """
     found = Metrics()
     for i, name in enumerate(inside):

@@ -1,4 +1,4 @@
-"""Detection by a score, for instance of out-of-distribution inputs by their entropy."""
+"""Detection by a score, for instance of foreign (out-of-distribution) inputs by their entropy."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def auroc(negative: Values, positive: Values) -> float:
     counted as one half. 0.5 is chance, 1 is perfect.
 
     Args:
-        negative: Scores of shape (A,), for instance entropies of in-distribution inputs.
-        positive: Scores of shape (B,), for instance entropies of out-of-distribution inputs.
+        negative: Scores of shape (A,), for instance entropies of test inputs.
+        positive: Scores of shape (B,), for instance entropies of foreign inputs.
 
     Examples:
         >>> import torch
@@ -37,8 +37,8 @@ def fpr95(negative: Values, positive: Values) -> float:
     perfect.
 
     Args:
-        negative: Scores of shape (A,), for instance entropies of in-distribution inputs.
-        positive: Scores of shape (B,), for instance entropies of out-of-distribution inputs.
+        negative: Scores of shape (A,), for instance entropies of test inputs.
+        positive: Scores of shape (B,), for instance entropies of foreign inputs.
 
     Examples:
         >>> import torch
@@ -59,8 +59,8 @@ def aupr(negative: Values, positive: Values) -> float:
     proportion of positive examples: that proportion is chance, 1 is perfect.
 
     Args:
-        negative: Scores of shape (A,), for instance entropies of in-distribution inputs.
-        positive: Scores of shape (B,), for instance entropies of out-of-distribution inputs.
+        negative: Scores of shape (A,), for instance entropies of test inputs.
+        positive: Scores of shape (B,), for instance entropies of foreign inputs.
 
     Examples:
         >>> import torch

@@ -43,8 +43,8 @@ class Cell:
         train_size: Train on the first N examples; by default on all.
         validation_size: Fit temperatures on the first N validation examples; by default on all.
         test_size: Test on the first N images; by default on all.
-        corrupted_size: Test images per corruption, and images per out-of-distribution set; by
-            default as many as test images.
+        corrupted_size: Test images per corruption, and images per foreign set; by default as
+            many as test images.
         samples: Sampled functions per prediction, for methods that sample.
         average: Last part of training over which parameters are averaged; see `tacit.fit`.
         optimizer: Name of the optimizer; see `tacit.fit`.

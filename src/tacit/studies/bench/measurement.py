@@ -27,7 +27,7 @@ from tacit.studies.bench.grid import PARAMETRIZATIONS, Cell, describe, method_of
 from tacit.studies.bench.problems import PROBLEMS
 
 BATCH = 256  # examples per batch in prediction
-SCORES = "entropy", "mutual_information"  # by which out-of-distribution images are detected
+SCORES = "entropy", "mutual_information"  # by which foreign images are detected
 
 
 def measure(
@@ -85,7 +85,7 @@ def measure(
 
 
 def score(predictor: Predictor, cell: Cell, test: Images) -> dict[str, Any]:
-    """Return metrics on test, corrupted and out-of-distribution images, by the same functions."""
+    """Return metrics on test, corrupted and foreign images, by the same functions."""
     problem, likelihood = problem_of(cell), predictor.likelihood
     assert isinstance(likelihood, Categorical)
     generator = torch.Generator().manual_seed(cell.seed)

@@ -37,7 +37,7 @@ class Problem:
         lr: Default learning rates of a plain network, for "sp", "mup" or both.
         kind: Set of corruptions and severities: "mnist", "cifar" or "tiny_imagenet"; None for no
             corrupted test sets.
-        foreign: Functions that return out-of-distribution images, by name.
+        foreign: Functions that return foreign images, by name.
     """
 
     load: Callable[[], Splits]

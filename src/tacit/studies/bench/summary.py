@@ -68,7 +68,7 @@ class Row:
         parametrization: "sp" or "mup".
         method: Name of the method.
         numbers: Estimates by name: those of `QUANTITIES`, `corrupted/NAME/error` (and nll, ece) for
-            each corruption, `foreign/NAME/auroc` for each out-of-distribution set, and
+            each corruption, `foreign/NAME/auroc` for each foreign set, and
             `averaging/WAY/nll` for each averaging of functions.
     """
 
