@@ -112,6 +112,43 @@ class TestRegressionLimit:
         final = last(train(model, X, y, 2500, lr=0.05, loss=sampled))
         assert_equal(final, regression.limit(X, y, prior), tolerance=1e-7)
 
+    @pytest.mark.parametrize("noise", [tacit.noise.Laplace(), tacit.noise.StudentT(5)])
+    def test_also_with_other_noise(self, noise):
+        """The expected loss depends on mean and covariance alone."""
+        X, y = problem()
+        model = linear_model(3, noise=noise)
+        prior = state(model)
+
+        def sampled(model, X, y):
+            return F.mse_loss(model(X), y[:, None]) * len(y) / 2
+
+        final = last(train(model, X, y, 3000, lr=0.03, loss=sampled))
+        assert_equal(final, regression.limit(X, y, prior), tolerance=1e-6)
+
+    @pytest.mark.parametrize(("speed", "steps"), [(0.1, 3000), (3.0, 200)])
+    def test_also_with_factors_at_another_speed(self, speed, steps):
+        """P_null S never changes, and X S = 0 in the limit."""
+        X, y = problem()
+        model = linear_model(3)
+        prior = state(model)
+        optimizer = torch.optim.SGD(model.param_groups(lr=0.2, factor_speed=speed))
+        for _ in range(steps):
+            optimizer.zero_grad()
+            exact_loss(model, X, y).backward()
+            optimizer.step()
+        assert_equal(state(model), regression.limit(X, y, prior))
+
+    def test_a_diagonal_factor_vanishes(self):
+        """Only its mean has the limit of a dense factor; docs/why-it-works.md."""
+        X, y = problem()
+        torch.manual_seed(0)
+        net = nn.Linear(P, 1, bias=False).double()
+        model = tacit.variational(net, {"": tacit.Diagonal()})
+        prior = state(model)
+        final = last(train(model, X, y, 1500, lr=0.2))
+        assert_close(final.mean, regression.limit(X, y, prior).mean, atol=1e-8, rtol=0)
+        assert final.factor.abs().max() < 1e-6 * prior.factor.abs().max()
+
     def test_the_sampled_gradient_is_unbiased(self):
         """Every entry is within 5 standard errors of the analytic gradient."""
         X, y = problem()
