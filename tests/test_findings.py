@@ -25,9 +25,9 @@ def seeds(folder, method, data="fashion_mnist"):
     return [json.loads(path.read_text()) for path in paths]
 
 
-def quality(folder, method):
-    """Return error in %, NLL and corrupted NLL, as the page shows them."""
-    found = seeds(folder, method)
+def quality(folder, method, count=None):
+    """Return error in %, NLL and corrupted NLL, as the page shows them, of the first seeds."""
+    found = seeds(folder, method)[:count]
     error = mean(100 * (1 - seed["test"]["accuracy"]) for seed in found)
     nll = mean(seed["test"]["nll"] for seed in found)
     corrupted = mean(mean(c["nll"] for c in seed["corrupted"].values()) for seed in found)
@@ -86,3 +86,15 @@ def test_averaging(row, method):
         found = [seed["averaging"] for seed in seeds("default_study", method, data)]
         nll = [mean(ways[way]["nll"] for ways in found) for way in ("log_probs", "probs")]
         assert shown.split(", ") == [f"{value:.3f}".lstrip("0") for value in nll]
+
+
+@pytest.mark.parametrize(
+    ("row", "method"),
+    [("plain network, temperature", "temperature_scaling"), ("the default", f"{STUDY}default")],
+)
+def test_averaged_iterates(row, method):
+    """Both columns are of the seeds that were also trained without averages."""
+    count = len(seeds("default_not_averaged", method))
+    table = rows("Averaged iterates")
+    for shown, folder in zip(table[row], ("default_not_averaged", "default_study"), strict=True):
+        assert shown.split(" / ") == quality(folder, method, count)
