@@ -64,6 +64,7 @@ def test_classes_end_to_end(flowers, tmp_path, capsys):
     ):
         assert line in printed
     assert [path.name for path in tmp_path.iterdir()] == ["m.safetensors"]
+    assert "replaces it" not in printed
 
     new = tmp_path / "new.csv"
     new.write_text("petal,colour,found\n2.1,red,2024-05-15\n5.2,green,2024-05-15\n")
@@ -94,8 +95,19 @@ def test_numbers_end_to_end(flowers, tmp_path, capsys):
     assert list(rows[0]) == ["line", "mean", "std", "low", "high", "foreign"]
     assert all(float(row["low"]) < float(row["mean"]) < float(row["high"]) for row in rows)
     assert run("evaluate", model, flowers, "--report", page) == 0
-    assert "interval_coverage_90" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "\ncoverage_90: of the intervals of the predictive distribution" in printed
+    assert "\ninterval_coverage_90: of the intervals that tacit predict writes" in printed
     assert page.read_text().count("<img") == 2
+
+
+def test_a_model_that_will_be_replaced_is_named_before_training(flowers, tmp_path, capsys):
+    model = tmp_path / "m.safetensors"
+    arguments = ["train", flowers, "--target", "kind", "--epochs", 1, "--out", model]
+    assert run(*arguments) == run(*arguments) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed.count(f"{model} exists; this model replaces it when training has ended") == 1
+    assert any("task:" in line for line in printed[printed.index(f"model: {model}") :])
 
 
 @pytest.fixture(scope="module")

@@ -207,3 +207,23 @@ def test_missing_columns_are_named():
 def test_most_categories_is_checked():
     with pytest.raises(ValueError, match="most_categories"):
         tacit.data.TableEncoder.fit({"a": ["x"]}, most_categories=0)
+
+
+def test_identifiers_are_left_out_with_a_warning():
+    names = [f"c{i:03d}" for i in range(60)]
+    table = pd.DataFrame({"id": names, "age": np.arange(60.0), "half": names[:30] * 2})
+    with pytest.warns(UserWarning, match="'id': 60 distinct texts in 60 rows.*left out") as caught:
+        encoder = TableEncoder.fit(table)
+    assert len(caught) == 1
+    assert encoder.features == ["age", *(f"half={name}" for name in names[:30])]
+    assert TableEncoder.from_dict(encoder.to_dict()) == encoder
+    new = table.assign(id="another")
+    np.testing.assert_array_equal(encoder.transform(new), encoder.transform(table))
+    kept = TableEncoder.fit(table[["id"]].astype("category"))
+    assert len(kept.features) == 60
+
+
+def test_a_table_of_identifiers_alone_is_refused():
+    names = [f"c{i:03d}" for i in range(60)]
+    with pytest.warns(UserWarning, match="left out"), pytest.raises(ValueError, match="id, key"):
+        TableEncoder.fit({"id": names, "key": names})

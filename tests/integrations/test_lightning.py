@@ -200,12 +200,17 @@ def test_errors_say_what_was_expected(tmp_path):
     run = trainer(tmp_path, callbacks=[Calibrate()])
     with pytest.raises(ValueError, match="Calibrate: the Trainer has no validation data"):
         run.fit(VariationalModule(classifier()), loader())
+    own = Own(classifier())
+    with pytest.raises(ValueError, match="or the module no validation_step; pass the data"):
+        run.fit(own, loader())
+    assert run.global_step == 0  # before training
     with pytest.raises(ValueError, match="expected one variational model in Own, found 0"):
         run.fit(Own(torch.nn.Linear(4, 2)), loader())  # before the optimizer is made
 
 
 def test_calibration_with_several_processes_needs_all_data():
-    run, module = SimpleNamespace(world_size=2), VariationalModule(classifier())
+    run = SimpleNamespace(world_size=2, enable_validation=True)
+    module = VariationalModule(classifier())
     with pytest.raises(
         ValueError, match=r"each of the 2 processes has a part .* Calibrate\(data\)"
     ):

@@ -142,3 +142,35 @@ def test_binary_validation_targets_out_of_range_are_refused_before_training():
     targets[-1] = 2
     with pytest.raises(ValueError, match="validation: Bernoulli: target 2 is out of range"):
         fit(model, validation=(X.repeat(20, 1), targets))
+
+
+def classifier():
+    return tacit.variational(tacit.models.MLP(3, [8], 2), likelihood=tacit.Categorical())
+
+
+USES = {
+    "fit": lambda x: tacit.fit(classifier(), (x, torch.ones(len(x)).long()), epochs=1),
+    "predict": lambda x: tacit.predict(classifier(), x),
+    "evaluate": lambda x: tacit.evaluate(classifier(), (x, torch.ones(len(x)).long())),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_inputs_that_do_not_fit_the_network_are_explained(use):
+    with pytest.raises(ValueError, match=r"shape \(5, 4\); a layer expected 3 columns, received 4"):
+        use(torch.randn(5, 4))
+    with pytest.raises(ValueError, match="takes real numbers, received int64.*inputs.float()"):
+        use(torch.ones(5, 3).long())
+
+
+def test_images_of_integers_are_explained():
+    model = tacit.variational(tacit.models.LeNet5(), likelihood=tacit.Categorical())
+    with pytest.raises(ValueError, match="takes real numbers, received uint8"):
+        tacit.predict(model, torch.zeros(2, 1, 28, 28, dtype=torch.uint8))
+
+
+def test_other_errors_of_the_network_are_its_own():
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(5, 2))  # layers that don't match
+    model = tacit.variational(net, likelihood=tacit.Categorical())
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        tacit.predict(model, torch.randn(6, 3))

@@ -1,4 +1,4 @@
-"""Training in separate processes: killed at random moments, and distributed over two."""
+"""Training in separate processes: killed at random moments, distributed over two, under SLURM."""
 
 import contextlib
 import os
@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 from torch.testing import assert_close
+
+from tacit.training.processes import make_fabric, started_processes
 
 WORKER = str(Path(__file__).parent / "worker.py")
 
@@ -145,3 +147,66 @@ def test_two_machines_without_a_shared_disk_resume_with_the_same_bits(tmp_path):
     for other in ("whole.1", "parts.0", "parts.1"):
         for name, tensor in load(tmp_path / other).items():
             assert_close(tensor, whole[name], rtol=0, atol=0)
+
+
+# What torchrun and SLURM 22.05 set, for two processes on each of two machines.
+TORCHRUN = {"TORCHELASTIC_RUN_ID": "none", "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "4"}
+JOB = {"SLURM_NTASKS": "4", "SLURM_NNODES": "2"}
+STEP = {**JOB, "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NUM_NODES": "2"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, None),
+        (TORCHRUN, (2, 2)),
+        ({**STEP, "SLURM_NTASKS_PER_NODE": "2"}, (2, 2)),
+        ({**STEP, "SLURM_NTASKS_PER_NODE": "2", **TORCHRUN, "WORLD_SIZE": "2"}, (2, 1)),
+        (JOB, None),  # the script of a job
+        ({**JOB, "SLURM_STEP_NUM_TASKS": "1", "SLURM_STEP_NUM_NODES": "1"}, None),
+    ],
+)
+def test_processes_that_others_started_are_counted(environment, expected):
+    assert started_processes(environment) == expected
+
+
+@pytest.mark.parametrize("each", [{}, {"SLURM_NTASKS_PER_NODE": "3"}])
+def test_processes_of_srun_are_divided_equally(each):
+    with pytest.raises(ValueError, match="started 4 processes on 2 machines; .*--ntasks-per-node"):
+        started_processes({**STEP, **each})
+
+
+def test_the_script_of_a_slurm_job_trains_alone(monkeypatch):
+    for name, value in JOB.items():
+        monkeypatch.setenv(name, value)
+    assert make_fabric("cpu", 1, "auto", "32-true").world_size == 1
+
+
+def test_srun_that_is_installed_but_not_used_is_not_warned_of(monkeypatch, tmp_path):
+    (tmp_path / "srun").write_text("#!/bin/sh\n")
+    (tmp_path / "srun").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert make_fabric("cpu", 1, "auto", "32-true").world_size == 1
+
+
+@pytest.mark.slow
+def test_processes_of_srun_train_together(tmp_path):
+    """As two processes of torchrun do; the variables are those that srun sets."""
+    finish(2, "-", tmp_path / "torchrun.pt", 3, "variational", 0)
+    step = {"SLURM_NTASKS": "2", "SLURM_NNODES": "2", "SLURM_NTASKS_PER_NODE": "1"}
+    step |= {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "0"}
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    outs = [tmp_path / f"{rank}.pt" for rank in (0, 1)]
+    started = [
+        subprocess.Popen(
+            [sys.executable, WORKER, "-", str(out), "3", "variational"],
+            env={**environment(), **step, **place, "SLURM_PROCID": rank, "SLURM_NODEID": rank},
+            stdout=subprocess.DEVNULL,
+        )
+        for rank, out in zip("01", outs, strict=True)
+    ]
+    for process in started:
+        process.wait(timeout=300)
+    for out in outs:
+        for name, tensor in load(tmp_path / "torchrun.pt").items():
+            assert_close(load(out)[name], tensor, rtol=0, atol=0)

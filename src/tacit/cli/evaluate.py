@@ -42,6 +42,12 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     for name, value in found.metrics.items():
         table.add_row(name, f"{value:.4g}")
     print_table(table)
+    if "coverage_90" in found.metrics:
+        own = f"interval_coverage_{100 * arguments.level:g}"
+        sys.stdout.write(
+            "coverage_90: of the intervals of the predictive distribution, which have probability "
+            f"0.9\n{own}: of the intervals that tacit predict writes\n"
+        )
     sys.stdout.write(f"{model.describe_regions(arguments.level)}\n")
     if report is not None:
         sys.stdout.write(f"page: {write_page(report, model, found, str(arguments.data))}\n")

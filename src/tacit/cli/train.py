@@ -81,6 +81,8 @@ def _train(arguments: argparse.Namespace) -> int:
         arguments.epochs, arguments.lr, arguments.seed, folder, folder=out.parent,
         method=arguments.method,
     )  # fmt: skip
+    if out.exists():
+        _print(f"{out} exists; this model replaces it when training has ended")
     try:
         model = (_train_images if images else _train_table)(arguments, settings)
     except ValueError as error:

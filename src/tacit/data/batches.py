@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from functools import partial
@@ -43,6 +44,10 @@ class Batch(NamedTuple):
             like: One of the model's parameters: inputs are moved to its device, and floating-point
                 inputs are converted to its dtype.
             **keywords: Further keyword arguments of the model.
+
+        Raises:
+            ValueError: If a tensor of inputs has the wrong number of columns, or integers where the
+                network takes real numbers.
         """
         inputs = map_tensors(partial(_moved, like=like), self.inputs)
         if self.prepare is not None:
@@ -51,7 +56,13 @@ class Batch(NamedTuple):
             return model(**inputs, **keywords)
         if isinstance(inputs, tuple | list):
             return model(*inputs, **keywords)
-        return model(inputs, **keywords)
+        try:
+            return model(inputs, **keywords)
+        except RuntimeError as error:
+            problem = _misfit(inputs, str(error))
+            if problem is None:
+                raise
+            raise ValueError(problem) from error
 
 
 class Batches:
@@ -228,6 +239,25 @@ def as_batch(name: str, batch: Any, *, targets: bool = True) -> Batch:
         f"{name}: expected batches of (inputs, targets), or dicts with targets under "
         f"'labels'; received {type(batch).__name__}{received}."
     )
+
+
+def _misfit(inputs: object, message: str) -> str | None:
+    """Return what is wrong with inputs, None if torch's message says nothing about that."""
+    if not isinstance(inputs, Tensor):
+        return None
+    if not inputs.is_floating_point() and re.search(r"dtype|[Ii]nput type|scalar type", message):
+        kind = str(inputs.dtype).removeprefix("torch.")
+        return (
+            f"inputs: the network takes real numbers, received {kind}. Convert them, for instance "
+            "with inputs.float()."
+        )
+    sizes = re.search(r"shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)", message)
+    if sizes and inputs.ndim == 2 and int(sizes[1]) == inputs.shape[1]:
+        return (
+            f"inputs: the network doesn't take the shape {tuple(inputs.shape)}; a layer expected "
+            f"{sizes[2]} columns, received {sizes[1]}."
+        )
+    return None
 
 
 def _moved(tensor: Tensor, like: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ Kind: TypeAlias = Literal["number", "date", "category"]
 Read: TypeAlias = tuple[NDArray[Any], NDArray[np.bool_]]
 """Values of a column, and which of them are missing."""
 
+FEW = 20  # texts of a column that are categories, however few rows there are
 NUMBERS = (Real, Decimal, np.bool_)
 DATES = (date, np.datetime64)
 
@@ -65,7 +66,7 @@ def kind_of(name: str, column: Any) -> Kind:
     Raises:
         TypeError: If it holds neither numbers, dates nor strings.
     """
-    if _is_categorical(column):
+    if is_categorical(column):
         return "category"
     array = _array(column)
     if array.dtype.kind in "biuf":
@@ -86,6 +87,16 @@ def kind_of(name: str, column: Any) -> Kind:
     return "category"
 
 
+def are_identifiers(distinct: int, present: int) -> bool:
+    """Return whether so many distinct texts of a column name its rows rather than categories.
+
+    Args:
+        distinct: Number of distinct texts.
+        present: Number of texts.
+    """
+    return distinct > FEW and 2 * distinct > present
+
+
 def read(name: str, column: Any, kind: Kind) -> Read:
     """Return the values of a column: numbers, seconds since 1970 (UTC), or categories as strings.
 
@@ -98,7 +109,7 @@ def read(name: str, column: Any, kind: Kind) -> Read:
         TypeError: If it holds something else.
         ValueError: If a number is infinite.
     """
-    array = np.asarray(column, dtype=object) if _is_categorical(column) else _array(column)
+    array = np.asarray(column, dtype=object) if is_categorical(column) else _array(column)
     if kind == "number" and array.dtype.kind in "biuf":
         values = array.astype(np.float64)
         return _finite(name, values), np.isnan(values)
@@ -117,7 +128,8 @@ def read(name: str, column: Any, kind: Kind) -> Read:
     return _finite(name, values.astype(np.float64)), missing
 
 
-def _is_categorical(column: Any) -> bool:
+def is_categorical(column: Any) -> bool:
+    """Return whether a column is of pandas' type `category`."""
     return hasattr(getattr(column, "dtype", None), "categories")
 
 

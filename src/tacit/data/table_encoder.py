@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -11,7 +12,14 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from tacit._support import checks, schema
-from tacit.data.table_columns import Kind, columns_of, kind_of, read
+from tacit.data.table_columns import (
+    Kind,
+    are_identifiers,
+    columns_of,
+    is_categorical,
+    kind_of,
+    read,
+)
 
 DAY = 86_400.0  # seconds
 
@@ -51,6 +59,19 @@ class Column:
     fill: float = 0.0
     categories: tuple[str, ...] = ()
 
+    @classmethod
+    def fit(cls, name: str, column: Any, most_categories: int = 100) -> Column:
+        """Return how to encode a column; strings are categories, however many there are."""
+        kind = kind_of(name, column)
+        values, missing = read(name, column, kind)
+        present = values[~missing]
+        if kind == "category":
+            counts = Counter(sorted(present)).most_common(most_categories)  # ties: alphabetically
+            categories = tuple(sorted(category for category, _ in counts))
+            return cls(name, kind, bool(missing.any()), categories=categories)
+        fill = float(np.median(present)) if len(present) else 0.0
+        return cls(name, kind, bool(missing.any()), fill)
+
     @property
     def features(self) -> list[str]:
         """Names of the columns after encoding."""
@@ -81,7 +102,8 @@ class TableEncoder:
     by the median, and a further column marks them if there are any in training. Dates become days
     since their median, with missing values like those of numbers. Strings and columns of pandas'
     type `category` have a column of zeros and ones for each category; unknown ones, which training
-    data don't have, are all zeros.
+    data don't have, are all zeros. Strings that name rows rather than categories, more than 20 that
+    are more than half as many as the rows, are left out, with a warning.
 
     Args:
         columns: The columns, in the order of their encoded values.
@@ -112,13 +134,27 @@ class TableEncoder:
 
         Raises:
             TypeError: If a column holds neither numbers, dates nor strings.
-            ValueError: If there are no columns or rows, or a number is infinite.
+            ValueError: If there are no columns or rows, all columns are left out, or a number is
+                infinite.
         """
         checks.positive_integer("most_categories", most_categories)
         found = columns_of(table)
         if not found or not len(next(iter(found.values()))):
             raise ValueError("table: expected at least one column and one row.")
-        return cls(tuple(_fitted(name, column, most_categories) for name, column in found.items()))
+        encoder = cls(
+            tuple(
+                Column(name, "category", missing=False)
+                if _are_identifiers(name, column)
+                else Column.fit(name, column, most_categories)
+                for name, column in found.items()
+            )
+        )
+        if not encoder.features:
+            raise ValueError(
+                f"table: no column is left to learn from: {', '.join(found)} hold identifiers, "
+                "free text or nothing."
+            )
+        return encoder
 
     @property
     def features(self) -> list[str]:
@@ -175,13 +211,17 @@ class TableEncoder:
         return cls(tuple(columns))
 
 
-def _fitted(name: str, column: Any, most_categories: int) -> Column:
-    kind = kind_of(name, column)
-    values, missing = read(name, column, kind)
-    present = values[~missing]
-    if kind == "category":
-        counts = Counter(sorted(present)).most_common(most_categories)  # ties: alphabetically
-        categories = tuple(sorted(category for category, _ in counts))
-        return Column(name, kind, bool(missing.any()), categories=categories)
-    fill = float(np.median(present)) if len(present) else 0.0
-    return Column(name, kind, bool(missing.any()), fill)
+def _are_identifiers(name: str, column: Any) -> bool:
+    """Return whether strings name rows rather than categories, and warn that they are left out."""
+    if is_categorical(column) or kind_of(name, column) != "category":
+        return False
+    values, missing = read(name, column, "category")
+    distinct, present = len(set(values[~missing])), int((~missing).sum())
+    if not are_identifiers(distinct, present):
+        return False
+    warnings.warn(
+        f"column {name!r}: {distinct} distinct texts in {present} rows, probably an identifier or "
+        "free text, left out. Drop it yourself, or use pandas' type category to keep it.",
+        stacklevel=4,
+    )
+    return True

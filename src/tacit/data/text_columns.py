@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.data.table_columns import Kind
+from tacit.data.table_columns import Kind, are_identifiers
 
 MISSING = frozenset({"", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null"})
 MOST_DISTINCT = 1000  # categories of a column that is not an identifier
-FEW = 20  # categories of a column that is not an identifier, however few rows there are
 SHOWN = 10  # lines named in an error
 MOSTLY = 0.9  # share of numbers from which other values are taken for errors
 
@@ -115,7 +114,7 @@ class Survey:
     @property
     def is_identifier(self) -> bool:
         """Whether there are too many texts for categories: over 1,000, or over half the rows."""
-        many = len(self.distinct) > FEW and 2 * len(self.distinct) > self.present
+        many = are_identifiers(len(self.distinct), self.present)
         return self.kind == "category" and (many or len(self.distinct) > MOST_DISTINCT)
 
 

@@ -245,6 +245,11 @@ class Calibrate(Callback):
         if stage != "fit":
             return
         _model_in(pl_module)
+        if self.data is None and not trainer.enable_validation:
+            raise ValueError(
+                "Calibrate: the Trainer has no validation data, or the module no validation_step; "
+                "pass the data, Calibrate(data)."
+            )
         if self.data is None and trainer.world_size > 1:
             raise ValueError(
                 f"Calibrate: each of the {trainer.world_size} processes has a part of the "
@@ -256,7 +261,7 @@ class Calibrate(Callback):
         data = trainer.val_dataloaders if self.data is None else self.data
         if data is None:
             raise ValueError(
-                "Calibrate: the Trainer has no validation data; pass them, Calibrate(data)."
+                "Calibrate: the Trainer has not validated yet; pass the data, Calibrate(data)."
             )
         model = _model_in(pl_module)
         generator = torch.Generator(pl_module.device).manual_seed(self.seed)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -23,9 +23,6 @@ from tacit.likelihood import DiscreteLikelihood, HeteroscedasticLikelihood, Like
 from tacit.scaling.optimizers import optimizer_family
 from tacit.scaling.parametrization import Parametrization
 from tacit.training.objective import Objective
-
-if TYPE_CHECKING:
-    from lightning_fabric import Fabric
 
 LEARNING_RATES = {"sgd": 0.03, "adam": 0.002}  # by kind of optimizer, if none is given
 DRAWS = 8  # default draws per step, chosen by the comparison in benchmarks/choices.py
@@ -249,20 +246,3 @@ def schedule_factor(schedule: Schedule) -> Callable[[float], float]:
         return _number(f"schedule({progress:.4g})", value)
 
     return factor
-
-
-def make_fabric(accelerator: str, devices: int | str, strategy: str, precision: str) -> Fabric:
-    """Return Fabric, launched if there are several processes."""
-    from lightning_fabric import Fabric  # its import takes longer than all of tacit's
-
-    nodes = 1
-    devices = int(devices) if isinstance(devices, Integral) else devices
-    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has started the processes
-        devices = int(os.environ["LOCAL_WORLD_SIZE"])
-        nodes = int(os.environ["WORLD_SIZE"]) // devices
-        strategy = "ddp" if strategy == "auto" else strategy
-    settings: dict[str, Any] = {"accelerator": accelerator, "devices": devices}
-    fabric = Fabric(**settings, num_nodes=nodes, strategy=strategy, precision=precision)  # type: ignore[arg-type]
-    if fabric.world_size > 1 or "TORCHELASTIC_RUN_ID" in os.environ:
-        fabric.launch()
-    return fabric

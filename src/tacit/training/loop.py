@@ -35,7 +35,6 @@ from tacit.training.arguments import (
     check_resumable,
     draws_per_step,
     learning_rate,
-    make_fabric,
     momentum_of,
     reset_calibration,
     schedule_factor,
@@ -60,6 +59,7 @@ from tacit.training.identity import (
 )
 from tacit.training.objective import ExpectedLoss, Objective
 from tacit.training.optim.by_name import make_optimizer
+from tacit.training.processes import make_fabric
 from tacit.training.progress import announce_resume, show_progress
 from tacit.training.run import Run, Settings
 from tacit.training.signals import Stop, stop_requests
@@ -154,7 +154,8 @@ def fit(
             `tacit.models.Standardise` in front.
         precision: Fabric's precision: "32-true", "bf16-mixed", "64-true" and others.
         accelerator: Fabric's accelerator: "auto", "cpu", "cuda" and others.
-        devices: Number of devices, or "auto". Under torchrun, its processes are used.
+        devices: Number of devices, or "auto". Under torchrun, or SLURM's srun with several tasks,
+            their processes are used.
         strategy: Fabric's strategy: "auto", "ddp" and others.
         early_stopping: Stop after this many epochs without a better validation NLL, and restore
             the best model.

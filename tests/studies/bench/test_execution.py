@@ -19,6 +19,7 @@ from tacit.studies.bench import (
     run_cells,
     write_report,
 )
+from tacit.training.processes import started_processes
 
 
 def test_an_interrupted_grid_resumes(tmp_path):
@@ -204,3 +205,12 @@ def test_only_cells_of_the_users_own_import_from_the_current_folder(
     cell = Cell.read({"data": "digits", "method": method})
     _, result, _ = execution._attempt(cell, None, None, {}, str(tmp_path))
     assert (str(tmp_path) in result["path"]) == added
+
+
+def test_workers_that_srun_started_train_on_their_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "8")
+    monkeypatch.setattr(execution, "measure", lambda *_: {"started": started_processes(os.environ)})
+    _, result, problem = execution._attempt(
+        Cell("digits", "standard"), None, None, {}, str(tmp_path)
+    )
+    assert (result, problem) == ({"started": None}, None)

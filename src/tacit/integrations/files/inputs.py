@@ -125,7 +125,7 @@ class TableInputs:
         """
         encoded, seen = [], []
         for name, values in columns:
-            (column,) = TableEncoder.fit({name: values}).columns
+            column = Column.fit(name, values)
             encoded.append(column)
             seen.append(Seen.of(column, values))
         return cls(TableEncoder(tuple(encoded)), tuple(seen))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import traceback
@@ -100,6 +101,7 @@ def _attempt(
     cell: Cell, networks: str | None, unfinished: str | None, made_by: dict[str, Any], here: str
 ) -> tuple[Cell, dict[str, Any] | None, str | None]:
     """Return a cell with its result or, if it failed, its traceback."""
+    os.environ.pop("SLURM_STEP_NUM_TASKS", None)  # workers that srun started train on their own
     # Only cells that name user code may import from the current folder, whose files could shadow
     # installed packages.
     own = ":" in cell.data or ":" in cell.method
