@@ -79,7 +79,10 @@ def load_weights(
     own = net.state_dict()
     unknown = [layer for layer in skip if not any(_in(name, [layer]) for name in own)]
     if unknown:
-        raise ValueError(f"skip: the network has no layer {', '.join(unknown)}.")
+        parts = ", ".join(dict.fromkeys(name.partition(".")[0] for name in own))
+        raise ValueError(
+            f"skip: the network has no layer {', '.join(unknown)}. It consists of {parts}."
+        )
     loaded = tuple(name for name in own if name in found and not _in(name, skip))
     # Older files have no batch counters, and nothing depends on them.
     kept = tuple(
