@@ -14,7 +14,7 @@ from tacit.metrics.arguments import Values, as_tensor
 class Bins(NamedTuple):
     """Statistics of examples binned by confidence, each of shape (bins,).
 
-    Args:
+    Attributes:
         size: Number of examples in each bin.
         confidence: Mean confidence in each bin; NaN if it is empty.
         accuracy: Accuracy in each bin; NaN if it is empty.

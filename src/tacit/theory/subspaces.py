@@ -7,7 +7,13 @@ from torch import Tensor
 
 
 def row_basis(X: Tensor) -> Tensor:
-    """Return an orthonormal basis of the span of the rows of X, as columns (P, rank)."""
+    """Return an orthonormal basis of the span of the rows of X, as columns (P, rank).
+
+    Examples:
+        >>> import torch
+        >>> row_basis(torch.tensor([[3.0, 0.0], [6.0, 0.0]])).abs().tolist()  # rank 1
+        [[1.0], [0.0]]
+    """
     _, values, Vt = torch.linalg.svd(X.double(), full_matrices=False)
     tolerance = X.double().norm() * max(X.shape) * torch.finfo(torch.float64).eps
     basis: Tensor = Vt[values > tolerance].T
