@@ -74,6 +74,12 @@ class Ensemble(Wrapper):
         module: The module that all networks share.
         weights: The sampled parameters as buffers, under their names in the module.
         inputs: The layer that standardises the inputs, or None.
+
+    Examples:
+        >>> import tacit, torch
+        >>> networks = tacit.ensemble(tacit.variational(tacit.models.MLP(4, [8], 3)), samples=32)
+        >>> {name: tuple(value.shape) for name, value in networks.weights.named_buffers()}
+        {'3.weight': (32, 3, 8), '3.bias': (32, 3)}
     """
 
     def __init__(self, module: nn.Module, weights: Weights) -> None:

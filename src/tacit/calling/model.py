@@ -57,6 +57,18 @@ class Variational(FactorScaling, Wrapper):
         likelihood: The distribution of the targets given the outputs, or None.
         preprocessing: How inputs must be preprocessed, stored by `tacit.save`, or None.
         inputs: Standardises the inputs of every call, set by `tacit.fit` for tables, or None.
+
+    Examples:
+        >>> import tacit, torch
+        >>> model = tacit.variational(tacit.models.MLP(4, [8], 3))
+        >>> x = torch.randn(6, 4)
+        >>> model(x).shape, model(x, samples=10).shape  # one draw per example; 10 functions
+        (torch.Size([6, 3]), torch.Size([10, 6, 3]))
+        >>> model = model.eval()
+        >>> torch.equal(model(x), model.module(x))  # the mean weights
+        True
+        >>> model.parameter_counts()
+        {'module': 67, 'factors': 8, 'total': 75}
     """
 
     deferral: Deferral | None = None
@@ -169,6 +181,17 @@ class Variational(FactorScaling, Wrapper):
                 memory; chosen for speed if left out. Doesn't change what is drawn.
             generator: Source of randomness.
             **kwargs: Keyword arguments of the wrapped module.
+
+        Examples:
+            >>> import tacit, torch
+            >>> net, x = tacit.models.MLP(4, [8], 3), torch.randn(6, 4)
+            >>> model = tacit.variational(net, {"3": tacit.LowRank(2)}).eval()
+            >>> model(x, samples=10).shape, model(x, draws=2).shape
+            (torch.Size([10, 6, 3]), torch.Size([6, 3]))
+            >>> functions = model.sample(10)
+            >>> first = model(x[:2], weights=functions)
+            >>> torch.allclose(first, model(x, weights=functions)[:, :2], atol=1e-5)
+            True
         """
         args = self.prepared(args)
         inputs = (args, kwargs)
@@ -208,6 +231,12 @@ class Variational(FactorScaling, Wrapper):
         Returns:
             For each random parameter a tensor of shape (*shape, *parameter.shape), differentiable
             in means and factors.
+
+        Examples:
+            >>> import tacit
+            >>> model = tacit.variational(tacit.models.MLP(4, [8], 3), {"3": tacit.LowRank(2)})
+            >>> {name: tuple(value.shape) for name, value in model.sample(10).items()}
+            {'3.weight': (10, 3, 8), '3.bias': (10, 3)}
         """
         if generator is not None:
             check_generator(generator)

@@ -36,6 +36,15 @@ def output_moments(
 
     Raises:
         ValueError: If the model's output is not the output of a random linear layer.
+
+    Examples:
+        >>> import tacit, torch
+        >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+        >>> model = tacit.variational(net, {"2": tacit.LowRank(5)}).eval()
+        >>> x = torch.randn(6, 4)
+        >>> mean, variance = output_moments(model, x)
+        >>> torch.equal(mean, model(x)), variance.shape
+        (True, torch.Size([6, 2]))
     """
     name = _last_layer(model)
     seen: list[tuple[Tensor, Tensor, int | Tensor]] = []
@@ -79,6 +88,23 @@ def expected_squared_error(mean: Tensor, variance: Tensor, target: Tensor) -> Te
     """Return E[(target - f)^2] over outputs f with these moments, averaged over all entries.
 
     It equals (target - mean)^2 + variance, the exact expectation of `F.mse_loss`.
+
+    Args:
+        mean: Means of the outputs, (...), for instance from `output_moments`.
+        variance: Their variances, (...).
+        target: Targets, (...).
+
+    Returns:
+        The mean over all entries, a scalar.
+
+    Raises:
+        ValueError: If the shapes differ.
+
+    Examples:
+        >>> import torch
+        >>> mean, variance = torch.tensor([1.0, 2.0]), torch.tensor([0.5, 0.1])
+        >>> expected_squared_error(mean, variance, torch.tensor([1.0, 3.0]))  # (0.5 + 1.1) / 2
+        tensor(0.8000)
     """
     if not target.shape == mean.shape == variance.shape:
         raise ValueError(
@@ -98,6 +124,20 @@ def cross_entropy_bound(mean: Tensor, variance: Tensor, target: Tensor) -> Tenso
         mean: Means of the logits, (..., C).
         variance: Variances of the logits, (..., C).
         target: Classes, integers of shape (...).
+
+    Returns:
+        The bound, a scalar.
+
+    Raises:
+        ValueError: If the shapes don't match.
+
+    Examples:
+        >>> import torch
+        >>> mean, target = torch.tensor([[2.0, 0.0]]), torch.tensor([0])
+        >>> certain = cross_entropy_bound(mean, torch.zeros(1, 2), target)  # the cross-entropy
+        >>> uncertain = cross_entropy_bound(mean, torch.ones(1, 2), target)
+        >>> print(f"{certain:.3f} {uncertain:.3f}")
+        0.127 0.627
     """
     if mean.shape != variance.shape or target.shape != mean.shape[:-1]:
         raise ValueError(

@@ -44,7 +44,15 @@ class Recipe:
 
 
 class DataMissingError(RuntimeError):
-    """A dataset is not on this machine and can't be fetched."""
+    """A dataset is not on this machine and can't be fetched.
+
+    Examples:
+        >>> import tacit
+        >>> try:  # doctest: +SKIP
+        ...     train, validation, test = tacit.data.cifar10()
+        ... except tacit.data.DataMissingError as error:
+        ...     print(error)  # the commands that fetch it
+    """
 
 
 def data_root(root: str | Path | None = None) -> Path:

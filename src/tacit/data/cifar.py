@@ -105,6 +105,15 @@ def cifar10(root: str | Path | None = None) -> Splits:
 
     Args:
         root: Data folder; by default $TACIT_DATA or the user's cache.
+
+    Raises:
+        DataMissingError: If it is not on this machine and can't be fetched.
+
+    Examples:
+        >>> import tacit
+        >>> train, validation, test = tacit.data.cifar10()  # doctest: +SKIP
+        >>> train.pixels.shape, test.class_names[:3]  # doctest: +SKIP
+        (torch.Size([45000, 3, 32, 32]), ('airplane', 'automobile', 'bird'))
     """
     return image_splits(CIFAR10, root, MEAN, STD, CLASSES)
 
@@ -114,5 +123,13 @@ def cifar100(root: str | Path | None = None) -> Splits:
 
     Args:
         root: Data folder; by default $TACIT_DATA or the user's cache.
+
+    Raises:
+        DataMissingError: If it is not on this machine and can't be fetched.
+
+    Examples:
+        >>> import tacit
+        >>> train, validation, test = tacit.data.cifar100()  # doctest: +SKIP
+        >>> net = tacit.models.ResNet18(classes=100)
     """
     return image_splits(CIFAR100, root, MEAN_100, STD_100, None)

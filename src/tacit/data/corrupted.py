@@ -149,6 +149,17 @@ def mnist_c(
         origin: "made": generated from the test set by `corrupt`; "files": as published.
         root: Data folder; by default $TACIT_DATA or the user's cache.
         seed: Random seed of generated corruptions.
+
+    Raises:
+        DataMissingError: If it is not on this machine and can't be fetched.
+        ValueError: If there is no such corruption or severity.
+
+    Examples:
+        >>> import tacit
+        >>> len(tacit.data.CORRUPTIONS["mnist"])
+        15
+        >>> tacit.data.mnist_c("fog")  # doctest: +SKIP
+        Images(10000 of 1 x 28 x 28)
     """
     return _corrupted("mnist", MNIST_C, mnist, name, severity, origin, root, seed)
 
@@ -169,6 +180,17 @@ def cifar10_c(
         origin: "made": generated from the test set by `corrupt`; "files": as published.
         root: Data folder; by default $TACIT_DATA or the user's cache.
         seed: Random seed of generated corruptions.
+
+    Raises:
+        DataMissingError: If it is not on this machine and can't be fetched.
+        ValueError: If there is no such corruption or severity.
+
+    Examples:
+        >>> import tacit
+        >>> len(tacit.data.CORRUPTIONS["cifar"])
+        15
+        >>> tacit.data.cifar10_c("fog", severity=3)  # doctest: +SKIP
+        Images(10000 of 3 x 32 x 32)
     """
     return _corrupted("cifar", CIFAR10_C, cifar10, name, severity, origin, root, seed)
 
@@ -181,7 +203,23 @@ def cifar100_c(
     root: str | Path | None = None,
     seed: int = 0,
 ) -> Images:
-    """Return CIFAR-100's test set under a corruption; arguments as for `cifar10_c`."""
+    """Return CIFAR-100's test set under one of 15 corruptions.
+
+    Args:
+        name: Name of the corruption, one of `tacit.data.CORRUPTIONS["cifar"]`.
+        severity: From 1 to 5.
+        origin: "made": generated from the test set by `corrupt`; "files": as published.
+        root: Data folder; by default $TACIT_DATA or the user's cache.
+        seed: Random seed of generated corruptions.
+
+    Raises:
+        DataMissingError: If it is not on this machine and can't be fetched.
+        ValueError: If there is no such corruption or severity.
+
+    Examples:
+        >>> import tacit
+        >>> fog = tacit.data.cifar100_c("fog", severity=3)  # doctest: +SKIP
+    """
     return _corrupted("cifar", CIFAR100_C, cifar100, name, severity, origin, root, seed)
 
 
@@ -193,7 +231,23 @@ def tiny_imagenet_c(
     root: str | Path | None = None,
     seed: int = 0,
 ) -> Images:
-    """Return TinyImageNet's test set under a corruption; arguments as for `cifar10_c`."""
+    """Return TinyImageNet's test set under one of 15 corruptions.
+
+    Args:
+        name: Name of the corruption, one of `tacit.data.CORRUPTIONS["tiny_imagenet"]`.
+        severity: From 1 to 5.
+        origin: "made": generated from the test set by `corrupt`; "files": as published.
+        root: Data folder; by default $TACIT_DATA or the user's cache.
+        seed: Random seed of generated corruptions.
+
+    Raises:
+        DataMissingError: If it is not on this machine and can't be fetched.
+        ValueError: If there is no such corruption or severity.
+
+    Examples:
+        >>> import tacit
+        >>> fog = tacit.data.tiny_imagenet_c("fog", severity=3)  # doctest: +SKIP
+    """
     return _corrupted(
         "tiny_imagenet", TINY_IMAGENET_C, tiny_imagenet, name, severity, origin, root, seed
     )

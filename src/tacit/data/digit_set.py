@@ -14,6 +14,12 @@ def digits() -> Splits:
 
     Raises:
         ModuleNotFoundError: If scikit-learn is not installed.
+
+    Examples:
+        >>> import tacit
+        >>> train, validation, test = tacit.data.digits()
+        >>> test[0].shape, test[1].shape
+        (torch.Size([797, 64]), torch.Size([797]))
     """
     try:
         from sklearn.datasets import load_digits

@@ -96,6 +96,15 @@ def mnist(root: str | Path | None = None) -> Splits:
 
     Args:
         root: Data folder; by default $TACIT_DATA or the user's cache.
+
+    Raises:
+        DataMissingError: If it is not on this machine and can't be fetched.
+
+    Examples:
+        >>> import tacit
+        >>> train, validation, test = tacit.data.mnist()  # doctest: +SKIP
+        >>> test, test.preprocessing["mean"]  # doctest: +SKIP
+        (Images(10000 of 1 x 28 x 28), [0.1307])
     """
     return image_splits(MNIST, root, (0.1307,), (0.3081,), tuple("0123456789"))
 
@@ -105,6 +114,15 @@ def fashion_mnist(root: str | Path | None = None) -> Splits:
 
     Args:
         root: Data folder; by default $TACIT_DATA or the user's cache.
+
+    Raises:
+        DataMissingError: If it is not on this machine and can't be fetched.
+
+    Examples:
+        >>> import tacit
+        >>> train, validation, test = tacit.data.fashion_mnist()  # doctest: +SKIP
+        >>> test.class_names[:3]  # doctest: +SKIP
+        ('T-shirt', 'trouser', 'pullover')
     """
     return image_splits(FASHION_MNIST, root, (0.2860,), (0.3530,), FASHION_CLASSES)
 
@@ -117,6 +135,14 @@ def quickdraw(root: str | Path | None = None) -> Images:
 
     Args:
         root: Data folder; by default $TACIT_DATA or the user's cache.
+
+    Raises:
+        DataMissingError: If it is not on this machine and can't be fetched.
+
+    Examples:
+        >>> import tacit
+        >>> tacit.data.quickdraw()  # doctest: +SKIP
+        Images(34500 of 1 x 28 x 28)
     """
     tensors = load(QUICKDRAW, root)
     return Images(tensors["images"], tensors["labels"], (0.1307,), (0.3081,))

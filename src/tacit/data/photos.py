@@ -18,6 +18,11 @@ def photo_patches(count: int, size: int = 8) -> Tensor:
     Raises:
         ModuleNotFoundError: If scikit-learn or Pillow is not installed.
         ValueError: If there are fewer patches.
+
+    Examples:
+        >>> import tacit
+        >>> tacit.data.photo_patches(500).shape  # inputs that a model of the digits should doubt
+        torch.Size([500, 64])
     """
     try:
         import PIL  # noqa: F401 - scikit-learn reads the photographs with it

@@ -21,6 +21,13 @@ class Splits(NamedTuple):
         train: Training set.
         validation: Validation set, for model selection and calibration.
         test: Test set.
+
+    Examples:
+        >>> import tacit
+        >>> splits = tacit.data.digits()
+        >>> [len(targets) for _, targets in splits]
+        [900, 100, 797]
+        >>> train, validation, test = splits  # for tacit.fit(model, train, validation)
     """
 
     train: Any

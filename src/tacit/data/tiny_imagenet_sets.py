@@ -74,5 +74,13 @@ def tiny_imagenet(root: str | Path | None = None) -> Splits:
 
     Args:
         root: Data folder; by default $TACIT_DATA or the user's cache.
+
+    Raises:
+        DataMissingError: If it is not on this machine and can't be fetched.
+
+    Examples:
+        >>> import tacit
+        >>> train, validation, test = tacit.data.tiny_imagenet()  # doctest: +SKIP
+        >>> net = tacit.models.ResNet18(classes=200)
     """
     return image_splits(TINY_IMAGENET, root, MEAN, STD, None)

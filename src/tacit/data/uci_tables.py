@@ -84,6 +84,16 @@ def uci(
 
     Returns:
         Pairs of inputs (B, columns) and targets (B, 1).
+
+    Raises:
+        DataMissingError: If it is not on this machine and can't be fetched.
+        ValueError: If there is no table of this name.
+
+    Examples:
+        >>> import tacit
+        >>> train, validation, test = tacit.data.uci("yacht", seed=1)  # doctest: +SKIP
+        >>> test[0].shape, test[1].shape  # doctest: +SKIP
+        (torch.Size([31, 6]), torch.Size([31, 1]))
     """
     if name not in TABLES:
         raise ValueError(f"uci: expected one of {', '.join(TABLES)}; received {name!r}.")

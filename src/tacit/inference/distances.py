@@ -28,6 +28,15 @@ class FeatureDistance:
         means: Mean features of each class, or of all data, (C, F).
         covariance: Covariance of the features within classes, after shrinkage, (F, F).
         shrinkage: Weight of the multiple of the identity in it.
+
+    Examples:
+        >>> import tacit, torch
+        >>> x = torch.randn(200, 2, generator=torch.manual_seed(0))
+        >>> data = x, (x[:, 0] > 0).long()
+        >>> distance = tacit.inference.feature_distance(torch.nn.Linear(2, 2), data)
+        >>> near, far = distance(torch.tensor([[0.5, 0.5], [50.0, 50.0]]))
+        >>> distance.means.shape, bool(far > 10 * near)
+        (torch.Size([2, 2]), True)
     """
 
     model: nn.Module

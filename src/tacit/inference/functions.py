@@ -37,6 +37,16 @@ class Cost:
         parameters: Number of stored entries that prediction needs.
         seconds: Training time, calibration included.
         peak_bytes: Peak memory during training, above the usage before it; NaN if unknown.
+
+    Examples:
+        >>> import tacit, torch
+        >>> x, y = torch.randn(40, 3), torch.randint(2, (40,))
+        >>> make_net = lambda: torch.nn.Linear(3, 2)
+        >>> predictor = tacit.methods.DeepEnsemble(5).fit(make_net, (x, y), epochs=1, lr=0.1)
+        >>> predictor.cost.parameters  # 8 of each network, 3 of the likelihood
+        43
+        >>> predictor.cost.seconds > 0
+        True
     """
 
     parameters: int
@@ -49,6 +59,15 @@ class Predictor(nn.Module, ABC):
 
     Args:
         likelihood: Likelihood of the outputs.
+
+    Examples:
+        >>> import tacit, torch
+        >>> x, y = torch.randn(40, 3), torch.randint(2, (40,))
+        >>> make_net = lambda: torch.nn.Linear(3, 2)
+        >>> predictor = tacit.methods.DeepEnsemble(5).fit(make_net, (x, y), epochs=1, lr=0.1)
+        >>> functions = predictor.functions(samples=32, chunk_size=None, generator=None)
+        >>> functions(x).shape  # an ensemble has a fixed set
+        torch.Size([5, 40, 2])
     """
 
     cost: Cost | None = None

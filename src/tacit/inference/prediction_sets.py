@@ -32,6 +32,15 @@ class PredictionSets:
         level: Probability with which a set contains the true class.
         class_names: Names of the classes, if known.
         ignore_index: Label of positions that don't count.
+
+    Examples:
+        >>> import torch
+        >>> members = torch.tensor([[True, False, False], [True, True, False]])
+        >>> sets = PredictionSets(members, level=0.9, class_names=("cat", "dog", "fox"))
+        >>> sets.size, sets.label_names
+        (tensor([1, 2]), [['cat'], ['cat', 'dog']])
+        >>> sets.coverage([0, 2])
+        0.5
     """
 
     members: Tensor
@@ -76,6 +85,13 @@ class PredictionIntervals:
         high: Upper bounds, (B, ...).
         level: Probability with which an interval, or all of an example's, contain the target.
         joint: Whether it holds for all targets of an example at once.
+
+    Examples:
+        >>> import torch
+        >>> low, high = torch.tensor([0.0, 1.0]), torch.tensor([2.0, 2.0])
+        >>> intervals = PredictionIntervals(low, high, level=0.9)
+        >>> intervals.width, intervals.coverage([1.0, 3.0])
+        (tensor([2., 1.]), 0.5)
     """
 
     low: Tensor

@@ -28,6 +28,17 @@ def rescaled_mean(model: Variational, prior: Prior, step: int) -> Variational:
         model: A trained model.
         prior: The model at initialization, from `model.prior()` before training.
         step: Number of training steps t, at least 3.
+
+    Examples:
+        >>> import tacit, torch
+        >>> x = torch.randn(50, 4, generator=torch.manual_seed(0))
+        >>> likelihood = tacit.Bernoulli()
+        >>> model = tacit.variational(torch.nn.Linear(4, 1), rank=4, likelihood=likelihood)
+        >>> prior = model.prior()
+        >>> history = tacit.fit(model, (x, x[:, 0] > 0), epochs=20, lr=0.1, batch_size=50)
+        >>> rescaled = tacit.inference.rescaled_mean(model, prior, step=20)
+        >>> tacit.predict(rescaled, x)
+        BinaryPredictive(50 examples, 32 functions)
     """
     if checks.positive_integer("step", step) < 3:
         raise ValueError(f"step: expected at least 3, where log t is above 1; received {step}.")

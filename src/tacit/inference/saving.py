@@ -45,6 +45,15 @@ def save(
     Raises:
         TypeError: If a part of the model has a custom type, which a file can't describe, or the
             preprocessing is not JSON-serialisable.
+
+    Examples:
+        >>> import tacit, tempfile
+        >>> model = tacit.variational(tacit.models.MLP(4, [8], 3), likelihood=tacit.Categorical())
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = tacit.save(model, f"{folder}/m.safetensors", preprocessing={"mean": 0.13})
+        ...     again = tacit.load(path)
+        >>> again.preprocessing, again.likelihood
+        ({'mean': 0.13}, Categorical(temperature=1))
     """
     if not isinstance(model, Variational):
         raise TypeError(
@@ -105,6 +114,16 @@ def load(
         FileNotFoundError: If there is no such file.
         ValueError: If the file does not hold a model, is damaged, or doesn't fit the network; if
             it holds adapters, also if the network's weights are not those that were frozen.
+
+    Examples:
+        >>> import tacit, tempfile, torch
+        >>> model = tacit.variational(torch.nn.Linear(4, 3), likelihood=tacit.Categorical()).eval()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = tacit.save(model, f"{folder}/model.safetensors")
+        ...     again = tacit.load(path, torch.nn.Linear(4, 3))
+        >>> x = torch.randn(2, 4)
+        >>> torch.equal(again(x), model(x))
+        True
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"load: there is no file {path}.")

@@ -34,6 +34,8 @@ else:
             name=error.name,
         ) from None
 
+__all__ = ["from_pretrained", "push_to_hub", "save_pretrained"]
+
 WEIGHTS = (
     "tacit.safetensors"  # not model.safetensors: from_pretrained of transformers can't read it
 )
@@ -124,6 +126,16 @@ def from_pretrained(
         FileNotFoundError: If the folder or repository doesn't hold such a model; if there is no
             such repository, the hub's own error.
         ValueError: If its files are damaged, don't fit the network, or need one.
+
+    Examples:
+        >>> import tempfile, tacit, torch
+        >>> from tacit.integrations.hugging_face import from_pretrained, save_pretrained
+        >>> model = tacit.variational(torch.nn.Linear(4, 2), likelihood=tacit.Categorical())
+        >>> folder = save_pretrained(model, tempfile.mkdtemp())
+        >>> again = from_pretrained(folder, torch.nn.Linear(4, 2))  # a network of your own
+        >>> x = torch.randn(3, 4)
+        >>> torch.equal(again(x), model.eval()(x))
+        True
     """
     folder = Path(name)
     if not folder.is_dir():
@@ -164,6 +176,13 @@ def push_to_hub(
 
     Raises:
         ValueError: If the base of its adapters is a folder.
+
+    Examples:
+        >>> import tacit
+        >>> from tacit.integrations.hugging_face import push_to_hub
+        >>> net = tacit.models.MLP(4, [8], 2)
+        >>> model = tacit.variational(net, likelihood=tacit.Categorical(["no", "yes"]))
+        >>> push_to_hub(model, "user/name", private=True, metrics={"nll": 0.4})  # doctest: +SKIP
     """
     base = _base(model, settings.get("base"))
     if base is not None and Path(base).exists():

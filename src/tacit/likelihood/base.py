@@ -18,6 +18,15 @@ class Likelihood(nn.Module, ABC):
     Outputs are (B, ...), or (M, B, ...) with a leading sample dimension; the shape of the targets
     decides which. A likelihood is a module, because it may have parameters to learn (noise scale)
     or to calibrate (temperature).
+
+    Examples:
+        >>> import tacit, torch
+        >>> likelihood = tacit.Gaussian(scale=1.0, learn=False)
+        >>> outputs, targets = torch.zeros(8, 5), torch.ones(5)  # of 8 functions for 5 examples
+        >>> round(likelihood.loss(outputs, targets).item(), 4)  # 1/2 + log(2 pi) / 2
+        1.4189
+        >>> likelihood.predictive(outputs)
+        RegressionPredictive(5 examples, 8 functions)
     """
 
     knots: Tensor | None

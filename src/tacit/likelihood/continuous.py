@@ -21,6 +21,15 @@ class ContinuousLikelihood(Likelihood):
     unit to mean and standard deviation of the training targets, so that networks train on numbers
     of order 1 whatever the units of the data; losses and predictions are in the units of the data.
     Until then the location is 0 and the unit 1.
+
+    Examples:
+        >>> import tacit, torch
+        >>> likelihood = tacit.Gaussian()
+        >>> likelihood.set_units(location=20.0, unit=5.0)  # of the targets; done by `tacit.fit`
+        >>> likelihood.standardised(torch.tensor([20.0, 30.0]))
+        tensor([0., 2.])
+        >>> likelihood.predictive(torch.tensor([[0.0, 2.0]])).mean  # outputs of one function
+        tensor([20., 30.])
     """
 
     location: Tensor

@@ -29,6 +29,14 @@ class DiscreteLikelihood(Likelihood):
     Args:
         averaging: How the predictions of several functions are combined: "probs" (the
             mixture), "log_probs" (the paper's choice) or "logits".
+
+    Examples:
+        >>> import tacit, torch
+        >>> likelihood, logits = tacit.Categorical(), torch.tensor([[[0.0, 4.0]]])
+        >>> before = likelihood.predictive(logits).confidence.item()
+        >>> likelihood.set_temperature(2.0)  # as `tacit.calibrate` does
+        >>> print(f"{before:.3f} {likelihood.predictive(logits).confidence.item():.3f}")
+        0.982 0.881
     """
 
     temperature: Tensor

@@ -33,6 +33,13 @@ class HeteroscedasticLikelihood(ContinuousLikelihood):
     negative log-likelihood by its noise scale: without the weights, examples that already have a
     small noise scale dominate the gradients, and locations that fit badly are explained by noise.
     In your own loop use `training_loss` in place of `loss`.
+
+    Examples:
+        >>> import tacit, torch
+        >>> likelihood = tacit.HeteroscedasticGaussian()
+        >>> outputs = torch.tensor([[0.0, -2.0], [0.0, 2.0]])  # locations and unconstrained scales
+        >>> likelihood.predictive(outputs[None]).std.flatten()
+        tensor([0.1270, 2.1270])
     """
 
     factor: Tensor

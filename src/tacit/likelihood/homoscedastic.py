@@ -25,6 +25,14 @@ class HomoscedasticLikelihood(ContinuousLikelihood):
         scale: Scale of the noise, in the units of the targets; with `learn` the initial one, which
             `tacit.fit` replaces. A sequence has one for each output.
         learn: Whether to learn the scale.
+
+    Examples:
+        >>> import tacit, torch
+        >>> likelihood, functions = tacit.Gaussian(), torch.zeros(8, 1000)
+        >>> targets = 3 * torch.randn(1000, generator=torch.manual_seed(0))
+        >>> likelihood.fit_scale(functions, targets)
+        >>> print(f"{likelihood.scale.item():.1f}")
+        3.1
     """
 
     def __init__(self, scale: float | Sequence[float] = 1.0, *, learn: bool = True) -> None:

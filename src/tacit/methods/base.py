@@ -21,7 +21,20 @@ from tacit.scaling import Parametrization
 
 
 class Method(ABC):
-    """A method of uncertainty quantification; subclasses are frozen dataclasses of settings."""
+    """A method of uncertainty quantification; subclasses are frozen dataclasses of settings.
+
+    Examples:
+        >>> import tacit
+        >>> from tacit.methods import DeepEnsemble, MCDropout
+        >>> train, validation, test = tacit.data.digits()
+        >>> def make_net():
+        ...     return tacit.models.MLP(64, [32], 10)
+        >>> for method in (DeepEnsemble(2), MCDropout()):
+        ...     predictor = method.fit(make_net, train, validation, epochs=5, lr=0.1)
+        ...     print(method, tacit.predict(predictor, test[0]).probs.shape)
+        DeepEnsemble(members=2) torch.Size([797, 10])
+        MCDropout(rate=0.1, calibrated=False) torch.Size([797, 10])
+    """
 
     def fit(
         self,

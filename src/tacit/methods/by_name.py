@@ -27,3 +27,4 @@ METHODS: dict[str, Method] = {
     "implicit_bias_vi_paper": ImplicitBiasVI(first_and_last, draws=1, averaging="log_probs"),
     "generalized_vi": GeneralizedVI(1.0),
 }
+"""Methods by their names on the command line and in reports."""

@@ -18,6 +18,17 @@ class DeepEnsemble(Method):
 
     Args:
         members: Number of networks.
+
+    Examples:
+        >>> import tacit
+        >>> train, _, test = tacit.data.digits()
+        >>> make_net = lambda: tacit.models.MLP(64, [32], 10)
+        >>> predictor = DeepEnsemble(3).fit(make_net, train, epochs=5, lr=0.1)
+        >>> prediction = tacit.predict(predictor, test[0])
+        >>> prediction.logits.shape  # of 3 functions
+        torch.Size([3, 797, 10])
+        >>> bool(prediction.mutual_information.mean() > 0.01)  # they disagree
+        True
     """
 
     members: int = 5

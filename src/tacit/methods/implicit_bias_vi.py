@@ -28,6 +28,15 @@ class ImplicitBiasVI(Method):
             `tacit.fit` if None. The paper uses 1.
         averaging: How predictions average functions; the paper averages "log_probs".
         calibrated: Whether to set a temperature on the validation data.
+
+    Examples:
+        >>> import tacit
+        >>> train, validation, test = tacit.data.digits()
+        >>> make_net = lambda: tacit.models.MLP(64, [32], 10)
+        >>> predictor = ImplicitBiasVI().fit(make_net, train, validation, epochs=5, lr=0.1)
+        >>> tacit.predict(predictor, test[0], samples=8)
+        ClassPredictive(797 examples, 10 classes, 8 functions)
+        >>> as_in_the_paper = ImplicitBiasVI(tacit.first_and_last, draws=1, averaging="log_probs")
     """
 
     where: Where = None

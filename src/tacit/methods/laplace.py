@@ -42,6 +42,14 @@ class Laplace(Method):
         predictive: "probit": a single function whose logits shrink with their variance, in closed
             form; its `mutual_information` is 0. "samples": functions are drawn. Regression always
             draws functions.
+
+    Examples:
+        >>> import tacit
+        >>> train, validation, test = tacit.data.digits()
+        >>> make_net = lambda: tacit.models.MLP(64, [32], 10)
+        >>> predictor = Laplace().fit(make_net, train, validation, epochs=5, lr=0.1)
+        >>> tacit.predict(predictor, test[0]).logits.shape  # one function, with smaller logits
+        torch.Size([1, 797, 10])
     """
 
     tune: Literal["grid", "marglik"] = "grid"

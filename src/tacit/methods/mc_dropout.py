@@ -35,6 +35,15 @@ class MCDropout(Method):
     Args:
         rate: Dropout probability.
         calibrated: Whether to set a temperature on the validation data, if there are any.
+
+    Examples:
+        >>> import tacit
+        >>> train, validation, test = tacit.data.digits()
+        >>> make_net = lambda: tacit.models.MLP(64, [32], 10)
+        >>> predictor = MCDropout(rate=0.2).fit(make_net, train, validation, epochs=5, lr=0.1)
+        >>> prediction = tacit.predict(predictor, test[0], samples=8)  # 8 masks
+        >>> bool(prediction.mutual_information.mean() > 0.01)
+        True
     """
 
     rate: float = 0.1

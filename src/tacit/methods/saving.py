@@ -41,6 +41,18 @@ def save(
 
     Raises:
         TypeError: If the predictor has a custom type, which a file can't describe.
+
+    Examples:
+        >>> import tacit, tempfile
+        >>> train, _, test = tacit.data.digits()
+        >>> make_net = lambda: tacit.models.MLP(64, [32], 10)
+        >>> predictor = tacit.methods.DeepEnsemble(2).fit(make_net, train, epochs=1, lr=0.1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = tacit.methods.save(predictor, f"{folder}/ensemble.safetensors")
+        ...     again = tacit.methods.load(path)
+        >>> first, second = tacit.predict(predictor, test[0]), tacit.predict(again, test[0])
+        >>> bool((first.label == second.label).all())
+        True
     """
     kind = type(predictor).__name__
     if KINDS.get(kind) is not type(predictor):
@@ -71,6 +83,17 @@ def load(path: str | Path, make_net: Callable[[], nn.Module] | None = None) -> P
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If the file does not hold a predictor, or doesn't fit the network.
+
+    Examples:
+        >>> import tacit, tempfile, torch
+        >>> x, y = torch.randn(40, 3), torch.randint(2, (40,))
+        >>> make_net = lambda: torch.nn.Linear(3, 2)
+        >>> predictor = tacit.methods.Standard().fit(make_net, (x, y), epochs=1, lr=0.1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = tacit.methods.save(predictor, f"{folder}/plain.safetensors")
+        ...     again = tacit.methods.load(path, make_net)
+        >>> again.cost == predictor.cost
+        True
     """
     if isinstance(make_net, nn.Module):
         raise TypeError("load: expected make_net, a function that makes a network, as in fit.")

@@ -42,6 +42,14 @@ class SWAG(Method):
         rank: Number of deviations in the low-rank part.
         scale: Scale of the covariance.
         samples: Number of functions stored for networks with batch norm.
+
+    Examples:
+        >>> import tacit
+        >>> train, _, test = tacit.data.digits()
+        >>> make_net = lambda: tacit.models.MLP(64, [32], 10)
+        >>> predictor = SWAG(rank=3).fit(make_net, train, epochs=6, lr=0.1)  # collects 3 times
+        >>> tacit.predict(predictor, test[0], samples=8).logits.shape
+        torch.Size([8, 797, 10])
     """
 
     rank: int = 20

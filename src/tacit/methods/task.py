@@ -34,6 +34,15 @@ class Task:
         seed: Seed of all random numbers.
         settings: Further arguments of `tacit.fit`: epochs, lr, ...
         networks: Cache of the trained plain networks of this task, or None.
+
+    Examples:
+        >>> import tacit, torch
+        >>> x, y = torch.randn(40, 3), torch.randint(2, (40,))
+        >>> settings = {"epochs": 1, "lr": 0.1, "progress": False}
+        >>> likelihood, make_net = tacit.Categorical(), lambda: torch.nn.Linear(3, 2)
+        >>> task = Task(make_net, (x, y), None, likelihood, None, seed=0, settings=settings)
+        >>> len(task.fit(task.variational()))  # as a method does; epochs of the history
+        1
     """
 
     make_net: Callable[[], nn.Module]

@@ -14,10 +14,17 @@ from tacit.metrics.arguments import Values, as_tensor
 class Bins(NamedTuple):
     """Statistics of examples binned by confidence, each of shape (bins,).
 
-    Args:
+    Attributes:
         size: Number of examples in each bin.
         confidence: Mean confidence in each bin; NaN if it is empty.
         accuracy: Accuracy in each bin; NaN if it is empty.
+
+    Examples:
+        >>> import torch
+        >>> confidence, correct = torch.tensor([0.4, 0.9, 0.9]), torch.tensor([True, True, False])
+        >>> bins = reliability(confidence, correct, bins=2)
+        >>> (bins.accuracy - bins.confidence).round(decimals=2).tolist()  # below 0: too confident
+        [0.6, -0.4]
     """
 
     size: Tensor
@@ -63,8 +70,20 @@ def calibration_error(
 ) -> float:
     """Return the expected calibration error of confidences.
 
-    It is the mean over examples of |accuracy - mean confidence| of their bin. Arguments as for
-    `reliability`.
+    It is the mean over examples of |accuracy - mean confidence| of their bin. For confidences of
+    any kind; `ece` computes them from probabilities of classes.
+
+    Args:
+        confidence: Confidences, from 0 to 1, (B,).
+        correct: Whether each prediction was correct, (B,).
+        bins: Number of bins.
+        adaptive: Whether bins have equal numbers of examples, instead of equal widths.
+
+    Examples:
+        >>> import torch
+        >>> confidence, correct = torch.tensor([0.9, 0.9]), torch.tensor([True, False])
+        >>> round(calibration_error(confidence, correct), 4)  # accuracy 0.5
+        0.4
     """
     found = reliability(confidence, correct, bins, adaptive=adaptive)
     full = found.size > 0

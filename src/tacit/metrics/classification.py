@@ -30,7 +30,19 @@ def accuracy(log_probs: Values, labels: Values, k: int = 1) -> float:
 
 
 def among_first(log_probs: Values, labels: Values, k: int) -> Tensor:
-    """Return 1 where the label is among the k most probable classes, else 0, (B,)."""
+    """Return 1 where the label is among the k most probable classes, else 0, (B,).
+
+    Args:
+        log_probs: Log-probabilities of shape (B, C), or logits.
+        labels: Class indices of shape (B,).
+        k: Number of classes; ties go to the lower class index.
+
+    Examples:
+        >>> import torch
+        >>> probs = torch.tensor([[0.6, 0.3, 0.1], [0.6, 0.3, 0.1]])
+        >>> among_first(probs.log(), torch.tensor([1, 2]), k=2)
+        tensor([1., 0.], dtype=torch.float64)
+    """
     log_probs, labels = as_tensor("log_probs", log_probs), as_tensor("labels", labels)
     first = log_probs.cpu().argsort(dim=-1, descending=True, stable=True)[:, :k]
     found: Tensor = (first == labels.cpu()[:, None]).any(-1)
@@ -101,7 +113,19 @@ def classwise_ece(log_probs: Values, labels: Values, bins: int = 15) -> float:
 def classwise_gaps(log_probs: Values, labels: Values, bins: int = 15) -> Tensor:
     """Return the sum over examples of occurrence minus probability, by class and bin, (C, bins).
 
-    The sums over parts of the data add up to the sum over all of it.
+    The sums over parts of the data add up to the sum over all of it, from which `classwise_ece` is
+    computed.
+
+    Args:
+        log_probs: Log-probabilities of shape (B, C).
+        labels: Class indices of shape (B,).
+        bins: Number of bins.
+
+    Examples:
+        >>> import torch
+        >>> probs = torch.tensor([[0.9, 0.1], [0.9, 0.1]])  # class 0 is expected 1.8 times
+        >>> classwise_gaps(probs.log(), torch.tensor([0, 1]), bins=2).round(decimals=2).tolist()
+        [[0.0, -0.8], [0.8, 0.0]]
     """
     log_probs, labels = _checked(log_probs, labels)
     probs = log_probs.exp()

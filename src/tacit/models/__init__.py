@@ -13,6 +13,7 @@ MODELS: dict[str, type[Rebuildable]] = {
     model.__name__: model
     for model in (MLP, LeNet5, ResNet18, ResNet34, ResNet50, EfficientNetLite0, ViT)
 }
+"""The networks by name, as files name them."""
 
 __all__ = [
     "MLP",

@@ -9,7 +9,15 @@ from torch import nn
 
 
 class Rebuildable(nn.Module):
-    """A network that can be rebuilt from `arguments`, its constructor arguments as plain data."""
+    """A network that can be rebuilt from `arguments`, its constructor arguments as plain data.
+
+    Examples:
+        >>> import tacit
+        >>> net = tacit.models.MLP(64, [32, 32], 10)
+        >>> net.arguments
+        {'inputs': 64, 'hidden': [32, 32], 'outputs': 10}
+        >>> again = tacit.models.MODELS["MLP"](**net.arguments)
+    """
 
     arguments: dict[str, Any]
 

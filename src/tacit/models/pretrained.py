@@ -26,6 +26,13 @@ class Loaded:
             batch norm's batch counters if the file has none.
         unused: Names of the file's tensors that were not used: those of skipped layers, and batch
             norm's running statistics if the network has group norm.
+
+    Examples:
+        >>> from tacit.models import MLP, load_weights
+        >>> pretrained = MLP(64, [32], 100).state_dict()
+        >>> report = load_weights(MLP(64, [32], 10), pretrained, skip=["3"])
+        >>> report.loaded, report.kept
+        (('1.weight', '1.bias'), ('3.weight', '3.bias'))
     """
 
     loaded: tuple[str, ...]
@@ -72,7 +79,10 @@ def load_weights(
     own = net.state_dict()
     unknown = [layer for layer in skip if not any(_in(name, [layer]) for name in own)]
     if unknown:
-        raise ValueError(f"skip: the network has no layer {', '.join(unknown)}.")
+        parts = ", ".join(dict.fromkeys(name.partition(".")[0] for name in own))
+        raise ValueError(
+            f"skip: the network has no layer {', '.join(unknown)}. It consists of {parts}."
+        )
     loaded = tuple(name for name in own if name in found and not _in(name, skip))
     # Older files have no batch counters, and nothing depends on them.
     kept = tuple(

@@ -35,6 +35,14 @@ class ResNet(Rebuildable):
             file (safetensors, or a state dict saved by torch). The first and last layers keep their
             initialization if their shapes differ: with the small stem, and with another number of
             classes.
+
+    Examples:
+        >>> import tacit, torch
+        >>> net = tacit.models.ResNet18(classes=7, channels=1, width=8)
+        >>> net(torch.randn(2, 1, 32, 32)).shape
+        torch.Size([2, 7])
+        >>> net.conv1.stride, tacit.models.ResNet18(stem="imagenet", norm="batch").conv1.stride
+        ((1, 1), (2, 2))
     """
 
     block: ClassVar[type[BasicBlock | Bottleneck]]

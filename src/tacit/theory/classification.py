@@ -17,7 +17,14 @@ from tacit.theory.subspaces import null_projection, row_basis
 
 
 def expected_loss(X: Tensor, y: Tensor, q: Normal) -> float:
-    """Return sum_n exp(-y_n x_n^T mu + x_n^T S S^T x_n / 2), a sum of log-normal means."""
+    """Return sum_n exp(-y_n x_n^T mu + x_n^T S S^T x_n / 2), a sum of log-normal means.
+
+    Examples:
+        >>> import torch
+        >>> X, y = torch.tensor([[1.0, 0.0]]), torch.tensor([1.0])
+        >>> expected_loss(X, y, Normal(torch.zeros(2), torch.zeros(2, 1)))  # exp(0)
+        1.0
+    """
     return _terms(_signed(X, y), q).sum().item()
 
 
@@ -25,6 +32,13 @@ def gradients(X: Tensor, y: Tensor, q: Normal) -> tuple[Tensor, Tensor]:
     """Return the gradients of the expected loss with respect to mean and factor.
 
     With e_n the terms of the loss, they are -sum_n e_n y_n x_n and sum_n e_n x_n x_n^T S.
+
+    Examples:
+        >>> import torch
+        >>> X, y = torch.tensor([[1.0, 0.0]]), torch.tensor([1.0])
+        >>> mean, factor = gradients(X, y, Normal(torch.zeros(2), torch.zeros(2, 1)))
+        >>> mean.tolist()
+        [-1.0, 0.0]
     """
     Z = _signed(X, y)
     terms = _terms(Z, q)
@@ -32,7 +46,17 @@ def gradients(X: Tensor, y: Tensor, q: Normal) -> tuple[Tensor, Tensor]:
 
 
 def gradient_descent(X: Tensor, y: Tensor, prior: Normal, lr: float) -> Iterator[Normal]:
-    """Yield the distribution after each step of gradient descent, indefinitely."""
+    """Yield the distribution after each step of gradient descent, indefinitely.
+
+    Examples:
+        >>> import torch
+        >>> from itertools import islice
+        >>> X, y = torch.tensor([[1.0, 0.0]]), torch.tensor([1.0])
+        >>> steps = gradient_descent(X, y, Normal(torch.zeros(2), torch.eye(2)), lr=0.1)
+        >>> *_, last = islice(steps, 1000)
+        >>> last.mean.round(decimals=1).tolist(), last.factor.round(decimals=1).tolist()
+        ([4.6, 0.0], [[0.0, 0.0], [0.0, 1.0]])
+    """
     q = prior
     while True:
         mean, factor = gradients(X, y, q)
@@ -49,6 +73,13 @@ class MaxMargin:
         support: Indices of the support vectors: the data with a positive dual variable.
         dual: Dual variables alpha_n > 0 of the support vectors: vector = sum_n alpha_n y_n x_n.
         spans: Whether the support vectors span the data.
+
+    Examples:
+        >>> import torch
+        >>> X, y = torch.tensor([[1.0, 0.0], [-4.0, 0.0]]), torch.tensor([1.0, -1.0])
+        >>> solution = max_margin(X, y)
+        >>> solution.support.tolist(), solution.spans
+        ([0], True)
     """
 
     vector: Tensor
@@ -67,6 +98,12 @@ def max_margin(X: Tensor, y: Tensor) -> MaxMargin:
 
     Raises:
         ValueError: If there are no data or they are not linearly separable through the origin.
+
+    Examples:
+        >>> import torch
+        >>> X, y = torch.tensor([[2.0, 0.0], [-4.0, 0.0]]), torch.tensor([1.0, -1.0])
+        >>> max_margin(X, y).vector.round(decimals=6).tolist()  # the first has y x^T w = 1
+        [0.5, 0.0]
     """
     from scipy.optimize import nnls
 
@@ -96,6 +133,13 @@ def limit(X: Tensor, y: Tensor, prior: Normal) -> Normal:
     Its mean is the max-margin vector plus P_null mu0, and its factor is P_null S0, which has no
     variance at the data. If the support vectors don't span the data, the theorem holds after
     `project_to_support`.
+
+    Examples:
+        >>> import torch
+        >>> X, y = torch.tensor([[2.0, 0.0]]), torch.tensor([1.0])
+        >>> found = limit(X, y, Normal(torch.tensor([5.0, 5.0]), torch.eye(2)))
+        >>> found.mean.round(decimals=6).tolist(), found.factor.tolist()
+        ([0.5, 5.0], [[0.0, 0.0], [0.0, 1.0]])
     """
     null = null_projection(_signed(X, y))
     return Normal(max_margin(X, y).vector + null @ prior.mean, null @ prior.factor)
@@ -109,6 +153,16 @@ def rescaled(q: Normal, step: int, null: Tensor, prior_mean: Tensor) -> Normal:
         step: Step t, at least 2.
         null: P_null, from the data (`null_projection`) or from S (`null_projection_from_factor`).
         prior_mean: mu0.
+
+    Examples:
+        >>> import torch
+        >>> from itertools import islice
+        >>> X, y = torch.tensor([[1.0, 0.0]]), torch.tensor([1.0])
+        >>> prior = Normal(torch.zeros(2), torch.eye(2))
+        >>> *_, last = islice(gradient_descent(X, y, prior, lr=1.0), 1000)
+        >>> found = rescaled(last, 1000, null_projection(X), prior.mean)
+        >>> found.mean.round(decimals=1).tolist()  # that of `limit` is 1, 0
+        [1.0, 0.0]
     """
     if step < 2:
         raise ValueError(f"rescaled: expected a step of at least 2, received {step}.")
@@ -121,6 +175,15 @@ def residual(q: Normal, step: int, X: Tensor, y: Tensor, lr: float) -> Tensor:
     mu_hat is the max-margin vector, and mu_tilde solves lr exp(-y_n x_n^T mu_tilde) = alpha_n for
     every support vector. r_t is bounded, so mu_t = mu_hat log t + O(1): the Lemma on the log t
     behaviour.
+
+    Examples:
+        >>> import torch
+        >>> from itertools import islice
+        >>> X, y = torch.tensor([[1.0, 0.0]]), torch.tensor([1.0])
+        >>> prior = Normal(torch.zeros(2), torch.eye(2))
+        >>> steps = [prior, *islice(gradient_descent(X, y, prior, lr=0.1), 1000)]
+        >>> [round(residual(steps[t], t, X, y, lr=0.1)[0].item(), 2) for t in (10, 100, 1000)]
+        [0.83, 0.14, 0.02]
     """
     solution = max_margin(X, y)
     support = _signed(X, y)[solution.support]
@@ -135,6 +198,13 @@ def project_to_support(q: Normal, X: Tensor, y: Tensor) -> Normal:
 
     The last Lemma of the proof, claim `classification-generalized`: if the support vectors don't
     span the data, Theorem 2 holds for these projected distributions.
+
+    Examples:
+        >>> import torch
+        >>> X = torch.tensor([[1.0, 0.0], [1.0, 9.0]])  # the support vector is the first
+        >>> q = Normal(torch.ones(2), torch.eye(2))
+        >>> project_to_support(q, X, torch.ones(2)).mean.round(decimals=6).tolist()
+        [1.0, 0.0]
     """
     Z = _signed(X, y)
     basis = row_basis(Z[max_margin(X, y).support])

@@ -16,6 +16,12 @@ class Normal:
     Args:
         mean: Vector of length P.
         factor: S, of shape (P, R).
+
+    Examples:
+        >>> import torch
+        >>> q = Normal(torch.zeros(3), torch.tensor([[1.0], [2.0], [0.0]]))  # rank 1
+        >>> q.predict(torch.eye(3))[1].tolist()  # the variance of each weight
+        [1.0, 4.0, 0.0]
     """
 
     mean: Tensor
@@ -48,6 +54,12 @@ def kl(q: Normal, p: Normal) -> float:
     """Return KL(q || p), infinite if q and p have different supports.
 
     For singular covariances with a common support, it is the KL divergence of the densities on it.
+
+    Examples:
+        >>> import torch
+        >>> p, q = Normal(torch.zeros(2), torch.eye(2)), Normal(torch.ones(2), torch.eye(2))
+        >>> kl(q, p), kl(Normal(torch.zeros(2), torch.ones(2, 1)), p)  # the last is singular
+        (1.0, inf)
     """
     values, basis = torch.linalg.eigh(p.covariance)
     kept = basis[:, values > values.max() * len(values) * torch.finfo(torch.float64).eps]
@@ -70,6 +82,12 @@ def squared_wasserstein(q: Normal, p: Normal) -> float:
     """Return the squared 2-Wasserstein distance by its closed form for Gaussians.
 
     |mu - mu0|^2 + tr(Sigma + Sigma0 - 2 (Sigma^1/2 Sigma0 Sigma^1/2)^1/2).
+
+    Examples:
+        >>> import torch
+        >>> p = Normal(torch.zeros(2), torch.eye(2))
+        >>> squared_wasserstein(Normal(torch.zeros(2), torch.zeros(2, 1)), p)  # finite for any rank
+        2.0
     """
     root = _root(q.covariance)
     cross = _root(root @ p.covariance @ root).trace()
@@ -83,6 +101,12 @@ def squared_wasserstein_by_factors(q: Normal, p: Normal) -> float:
     The eigenvalues of Sigma^1/2 Sigma0 Sigma^1/2 are the squared singular values of S0^T S, so the
     trace of its root is the nuclear norm, the sum of those singular values:
     |mu - mu0|^2 + |S|_F^2 + |S0|_F^2 - 2 |S0^T S|_*.
+
+    Examples:
+        >>> import torch
+        >>> q, p = Normal(torch.ones(2), 3 * torch.eye(2)), Normal(torch.zeros(2), torch.eye(2))
+        >>> squared_wasserstein_by_factors(q, p)  # 2 + 2 (3 - 1)^2
+        10.0
     """
     distance = (q.mean - p.mean).square().sum()
     nuclear = torch.linalg.svdvals(p.factor.T @ q.factor).sum()
@@ -106,6 +130,13 @@ def squared_wasserstein_by_subspaces(
 
     Raises:
         ValueError: If q has variance on the subspace.
+
+    Examples:
+        >>> import torch
+        >>> q = Normal(torch.tensor([2.0, 0.0]), torch.tensor([[0.0], [1.0]]))
+        >>> p = Normal(torch.zeros(2), torch.eye(2))
+        >>> squared_wasserstein_by_subspaces(q, p, torch.tensor([[1.0], [0.0]]))
+        (4.0, 0.0, 1.0)
     """
     basis = basis.double()
     if (basis.T @ q.factor).norm() > 1e-8 * max(1.0, q.factor.norm().item()):

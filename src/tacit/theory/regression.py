@@ -21,7 +21,14 @@ Step: TypeAlias = tuple[Tensor | slice, float]
 
 
 def expected_loss(X: Tensor, y: Tensor, q: Normal) -> float:
-    """Return (|y - X mu|^2 + |X S|_F^2) / 2."""
+    """Return (|y - X mu|^2 + |X S|_F^2) / 2.
+
+    Examples:
+        >>> import torch
+        >>> X, y = torch.tensor([[1.0, 0.0]]), torch.tensor([2.0])
+        >>> expected_loss(X, y, Normal(torch.zeros(2), torch.eye(2)))  # (2^2 + 1^2) / 2
+        2.5
+    """
     X, y = _data(X, y)
     return 0.5 * ((y - X @ q.mean).square().sum() + (X @ q.factor).square().sum()).item()
 
@@ -32,6 +39,13 @@ def limit(X: Tensor, y: Tensor, prior: Normal) -> Normal:
     The mean is X^+ y + P_null mu0 and the factor is P_null S0: of all minimisers, the one closest
     to the prior in 2-Wasserstein distance. X may have any rank. Momentum doesn't change the limit,
     and neither does SGD if the targets can be interpolated.
+
+    Examples:
+        >>> import torch
+        >>> X, y = torch.tensor([[1.0, 0.0]]), torch.tensor([2.0])  # no data on the second weight
+        >>> found = limit(X, y, Normal(torch.tensor([5.0, 5.0]), torch.eye(2)))
+        >>> found.mean.tolist(), found.factor.tolist()
+        ([2.0, 5.0], [[0.0, 0.0], [0.0, 1.0]])
     """
     X, y = _data(X, y)
     null = null_projection(X)
@@ -39,7 +53,15 @@ def limit(X: Tensor, y: Tensor, prior: Normal) -> Normal:
 
 
 def is_minimizer(X: Tensor, y: Tensor, q: Normal, tolerance: float = 1e-8) -> bool:
-    """Return whether q minimises the expected loss: X^T (X mu - y) = 0 and X S = 0."""
+    """Return whether q minimises the expected loss: X^T (X mu - y) = 0 and X S = 0.
+
+    Examples:
+        >>> import torch
+        >>> X, y = torch.tensor([[1.0, 0.0]]), torch.tensor([2.0])
+        >>> prior = Normal(torch.zeros(2), torch.eye(2))
+        >>> is_minimizer(X, y, prior), is_minimizer(X, y, limit(X, y, prior))
+        (False, True)
+    """
     X, y = _data(X, y)
     at_mean = (X.T @ (X @ q.mean - y)).norm() <= tolerance * max(1.0, (X.T @ y).norm().item())
     return bool(at_mean) and bool((X @ q.factor).norm() <= tolerance * X.norm())
@@ -48,7 +70,18 @@ def is_minimizer(X: Tensor, y: Tensor, q: Normal, tolerance: float = 1e-8) -> bo
 def random_minimizer(
     X: Tensor, y: Tensor, rank: int, *, generator: torch.Generator | None = None
 ) -> Normal:
-    """Return a random minimiser: mean and factor are normal draws in the null space of X."""
+    """Return a random minimiser: mean and factor are normal draws in the null space of X.
+
+    Examples:
+        >>> import torch
+        >>> from tacit.theory import squared_wasserstein
+        >>> X, y = torch.tensor([[1.0, 0.0]]), torch.tensor([2.0])
+        >>> prior, other = Normal(torch.zeros(2), torch.eye(2)), random_minimizer(X, y, rank=2)
+        >>> is_minimizer(X, y, other)
+        True
+        >>> squared_wasserstein(other, prior) >= squared_wasserstein(limit(X, y, prior), prior)
+        True
+    """
     X, y = _data(X, y)
     null = null_projection(X)
     v, A = (
@@ -63,6 +96,13 @@ def gradient_flow(X: Tensor, y: Tensor, prior: Normal, time: float) -> Normal:
 
     With E = exp(-X^T X time) and mu* the mean of `limit`, the mean is mu* + E (mu0 - mu*) and the
     factor is E S0: the prior decays exponentially on the span of the data.
+
+    Examples:
+        >>> import torch
+        >>> X, y = torch.tensor([[1.0, 0.0]]), torch.tensor([2.0])
+        >>> found = gradient_flow(X, y, Normal(torch.zeros(2), torch.eye(2)), time=1.0)
+        >>> found.factor.diagonal().round(decimals=3).tolist()  # exp(-1) where there are data
+        [0.368, 1.0]
     """
     X, y = _data(X, y)
     end = limit(X, y, prior)
@@ -91,6 +131,14 @@ def gradient_descent(
         batches: Rows and learning rate of each step.
         momentum: Momentum coefficient m.
         nesterov: Whether to use Nesterov momentum.
+
+    Examples:
+        >>> import torch
+        >>> X, y = torch.tensor([[1.0, 0.0]]), torch.tensor([2.0])
+        >>> prior, every_row = Normal(torch.zeros(2), torch.eye(2)), slice(None)
+        >>> *_, last = gradient_descent(X, y, prior, [(every_row, 0.5)] * 40)
+        >>> last.mean.round(decimals=6).tolist(), limit(X, y, prior).mean.tolist()
+        ([2.0, 0.0], [2.0, 0.0])
     """
     X, y = _data(X, y)
     # Mean and factor are columns of one matrix: the same linear map acts on both.
@@ -109,6 +157,13 @@ def ensemble(X: Tensor, y: Tensor, prior: Normal) -> Normal:
 
     Training takes w0 to w0 + X^+ (y - X w0), the closest interpolating weights. This map is affine,
     so the trained ensemble is Gaussian (Prop. "Connection to Ensembles").
+
+    Examples:
+        >>> import torch
+        >>> X, y = torch.tensor([[1.0, 0.0]]), torch.tensor([2.0])
+        >>> prior = Normal(torch.zeros(2), torch.eye(2))
+        >>> torch.equal(ensemble(X, y, prior).covariance, limit(X, y, prior).covariance)
+        True
     """
     X, y = _data(X, y)
     inverse = torch.linalg.pinv(X)
@@ -124,6 +179,15 @@ def generalized(X: Tensor, y: Tensor, prior: Normal, strength: float) -> Normal:
     S0. As the strength goes to 0, the minimiser converges to `limit`. No positive strength gives
     the limit itself unless the prior already fits the data: at the limit the loss is stationary,
     but the distance is not (claim `wide-gvi`).
+
+    Examples:
+        >>> import torch
+        >>> X, y = torch.tensor([[1.0, 0.0]]), torch.tensor([2.0])
+        >>> prior = Normal(torch.zeros(2), torch.eye(2))
+        >>> for strength in (1.0, 0.01):  # the limit is 2
+        ...     print(round(generalized(X, y, prior, strength).mean[0].item(), 3))
+        0.667
+        1.961
     """
     if not strength > 0:
         raise ValueError(f"generalized: expected a strength above 0, received {strength}.")
@@ -138,6 +202,13 @@ def posterior(X: Tensor, y: Tensor, prior: Normal) -> Normal:
 
     Its precision is Sigma0^-1 + X^T X, so Sigma0 must be nonsingular. Unlike `limit`, it keeps
     variance at the data.
+
+    Examples:
+        >>> import torch
+        >>> X, y = torch.tensor([[1.0, 0.0]]), torch.tensor([2.0])
+        >>> found = posterior(X, y, Normal(torch.zeros(2), torch.eye(2)))
+        >>> found.mean.tolist(), found.covariance.diagonal().round(decimals=6).tolist()
+        ([1.0, 0.0], [0.5, 1.0])
     """
     X, y = _data(X, y)
     precision0 = torch.linalg.inv(prior.covariance)

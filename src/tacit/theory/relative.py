@@ -48,6 +48,12 @@ class Weights:
     Args:
         mean: m, a vector of length P.
         s: Relative standard deviations, (P,), of either sign.
+
+    Examples:
+        >>> import torch
+        >>> q = Weights(torch.tensor([2.0, 0.0]), torch.tensor([0.5, 0.5]))
+        >>> q.normal.covariance.diagonal().tolist()  # (s m)^2
+        [1.0, 0.0]
     """
 
     mean: Tensor
@@ -69,7 +75,14 @@ class Weights:
 
 
 def strengths(X: Tensor, q: Weights) -> Tensor:
-    """Return the strengths of the ridge, lambda_j = |X_j|^2 s_j^2, (P,)."""
+    """Return the strengths of the ridge, lambda_j = |X_j|^2 s_j^2, (P,).
+
+    Examples:
+        >>> import torch
+        >>> X = torch.tensor([[1.0, 2.0]])
+        >>> strengths(X, Weights(torch.ones(2), torch.tensor([0.5, 0.5]))).tolist()
+        [0.25, 1.0]
+    """
     return X.detach().double().square().sum(0) * q.s.square()
 
 
@@ -78,6 +91,12 @@ def expected_loss(X: Tensor, y: Tensor, q: Weights) -> float:
 
     The errors y - X m - X diag(s m) z have mean y - X m, and the z_j are uncorrelated with variance
     1, so their variances add up to sum_j s_j^2 m_j^2 |X_j|^2.
+
+    Examples:
+        >>> import torch
+        >>> X, y = torch.tensor([[1.0, 2.0]]), torch.tensor([3.0])
+        >>> expected_loss(X, y, Weights(torch.ones(2), torch.tensor([0.5, 0.5])))  # (0.25 + 1) / 2
+        0.625
     """
     X, y = _data(X, y, q)
     penalty = strengths(X, q) @ q.mean.square()
@@ -85,7 +104,15 @@ def expected_loss(X: Tensor, y: Tensor, q: Weights) -> float:
 
 
 def gradients(X: Tensor, y: Tensor, q: Weights) -> tuple[Tensor, Tensor]:
-    """Return the gradients X^T (X m - y) + lambda m and |X_j|^2 m_j^2 s_j of the expected loss."""
+    """Return the gradients X^T (X m - y) + lambda m and |X_j|^2 m_j^2 s_j of the expected loss.
+
+    Examples:
+        >>> import torch
+        >>> X, y = torch.tensor([[1.0, 2.0]]), torch.tensor([3.0])
+        >>> mean, s = gradients(X, y, Weights(torch.ones(2), torch.tensor([0.5, 0.5])))
+        >>> mean.tolist(), s.tolist()
+        ([0.25, 1.0], [0.5, 2.0])
+    """
     X, y = _data(X, y, q)
     mean = X.T @ (X @ q.mean - y) + strengths(X, q) * q.mean
     return mean, X.square().sum(0) * q.mean.square() * q.s
@@ -102,6 +129,14 @@ def gradient_descent(
         prior: Initial weights.
         batches: Rows and learning rate of each step; the loss of a step is that of its rows.
         speed: Learning rate of s relative to that of the mean.
+
+    Examples:
+        >>> import torch
+        >>> X, y = torch.tensor([[1.0, 2.0]]), torch.tensor([3.0])
+        >>> prior = Weights(torch.zeros(2), torch.ones(2))
+        >>> *_, last = gradient_descent(X, y, prior, [(slice(None), 0.1)] * 200, speed=0.0)
+        >>> torch.allclose(last.mean, ridge(X, y, prior).mean)
+        True
     """
     q = prior
     for rows, lr in batches:
@@ -117,6 +152,16 @@ def gradient_flow(X: Tensor, y: Tensor, prior: Weights, time: float, speed: floa
     ones where the equation is stiff, at a relative tolerance of 1e-12 per step. Observed
     errors are at most 1e-10. The state is m and int m_j^2, from which s follows in closed form: its
     sign and its zeros are exact.
+
+    Examples:
+        >>> import torch
+        >>> X, y = torch.tensor([[1.0, 2.0]]), torch.tensor([3.0])
+        >>> prior = Weights(torch.zeros(2), torch.ones(2))
+        >>> for time in (1.0, 100.0):
+        ...     found = gradient_flow(X, y, prior, time, speed=0.1)
+        ...     print(round(expected_loss(X, y, found), 2), found.s.round(decimals=2).tolist())
+        1.35 [0.97, 0.87]
+        0.0 [0.63, 0.0]
     """
     X, y = _data(X, y, prior)
     P, a = len(prior.mean), X.square().sum(0)
@@ -173,6 +218,13 @@ def slow_flow(X: Tensor, y: Tensor, prior: Weights, time: float) -> Weights:
     Gronwall's lemma carries this over to log lambda.
 
     Integrated numerically like `gradient_flow`; the state is int m_j^2.
+
+    Examples:
+        >>> import torch
+        >>> X, y = torch.tensor([[1.0, 2.0]]), torch.tensor([3.0])
+        >>> prior = Weights(torch.zeros(2), torch.tensor([1.0, 2.0]))
+        >>> slow_flow(X, y, prior, time=100.0).mean.round(decimals=1).tolist()  # least noise wins
+        [3.0, 0.0]
     """
     X, y = _data(X, y, prior)
     decay = X.square().sum(0)
@@ -201,6 +253,14 @@ def bound(X: Tensor, y: Tensor, prior: Weights, mean: Tensor, time: float, speed
     convexity. Integrated, with L never growing, t L(t) <= t L(u, b) + D(0). The minimum over b is
     the bound. Columns with lambda_j(0) = 0 keep it and have no part in D. For `slow_flow`, the same
     holds without |u - m(0)|^2 / (2 t), at v = 1.
+
+    Examples:
+        >>> import torch
+        >>> X, y = torch.tensor([[1.0, 2.0]]), torch.tensor([3.0])
+        >>> prior, time = Weights(torch.zeros(2), torch.ones(2)), 10.0
+        >>> least = bound(X, y, prior, torch.tensor([1.0, 1.0]), time, speed=0.1)
+        >>> expected_loss(X, y, gradient_flow(X, y, prior, time, speed=0.1)) < least
+        True
     """
     X, y = _data(X, y, prior)
     a, mean = X.square().sum(0), mean.double()

@@ -7,7 +7,13 @@ from torch import Tensor
 
 
 def row_basis(X: Tensor) -> Tensor:
-    """Return an orthonormal basis of the span of the rows of X, as columns (P, rank)."""
+    """Return an orthonormal basis of the span of the rows of X, as columns (P, rank).
+
+    Examples:
+        >>> import torch
+        >>> row_basis(torch.tensor([[3.0, 0.0], [6.0, 0.0]])).abs().tolist()  # rank 1
+        [[1.0], [0.0]]
+    """
     _, values, Vt = torch.linalg.svd(X.double(), full_matrices=False)
     tolerance = X.double().norm() * max(X.shape) * torch.finfo(torch.float64).eps
     basis: Tensor = Vt[values > tolerance].T
@@ -15,7 +21,13 @@ def row_basis(X: Tensor) -> Tensor:
 
 
 def range_projection(X: Tensor) -> Tensor:
-    """Return P_range, the orthogonal projection onto the span of the rows of X, (P, P)."""
+    """Return P_range, the orthogonal projection onto the span of the rows of X, (P, P).
+
+    Examples:
+        >>> import torch
+        >>> range_projection(torch.tensor([[3.0, 0.0]])).tolist()
+        [[1.0, 0.0], [0.0, 0.0]]
+    """
     V = row_basis(X)
     return V @ V.T
 
@@ -42,6 +54,12 @@ def null_projection_from_factor(S: Tensor, tolerance: float = 1e-6) -> Tensor:
     Args:
         S: Factor of shape (P, R).
         tolerance: Singular values of S up to this share of its Frobenius norm count as collapsed.
+
+    Examples:
+        >>> import torch
+        >>> S = torch.tensor([[1e-9, 0.0], [0.0, 2.0]])  # a direction has collapsed
+        >>> null_projection_from_factor(S).round(decimals=6).abs().tolist()
+        [[0.0, 0.0], [0.0, 1.0]]
     """
     Q, small = torch.linalg.qr(S.double())
     U, values, _ = torch.linalg.svd(small)

@@ -12,7 +12,19 @@ from tacit.training.run import Run
 
 
 class TrainingDivergedError(RuntimeError):
-    """The loss is not finite; the model is reset to the start of the epoch with the lowest loss."""
+    """The loss is not finite; the model is reset to the start of the epoch with the lowest loss.
+
+    Examples:
+        >>> import tacit, torch
+        >>> x = torch.randn(100, 4, generator=torch.manual_seed(0))
+        >>> net, data = tacit.models.MLP(4, [8], 1), (x, x[:, :1])
+        >>> try:
+        ...     history = tacit.fit(net, data, likelihood=tacit.Gaussian(), lr=1e6, epochs=9)
+        ... except TrainingDivergedError:  # the network is reset
+        ...     history = tacit.fit(net, data, likelihood=tacit.Gaussian(), lr=0.01, epochs=9)
+        >>> history["loss"][-1] < 10
+        True
+    """
 
 
 def diverged(run: Run, what: str, lr: float) -> NoReturn:

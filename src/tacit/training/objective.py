@@ -20,6 +20,14 @@ class Objective(ABC):
 
     The paper's objectives are sums over the N training examples: sum_n E[loss_n] + penalty. Divided
     by N, this is the mean loss, which a batch estimates, plus penalty / N.
+
+    Examples:
+        >>> import tacit, torch
+        >>> model = tacit.variational(torch.nn.Linear(3, 1), {"": tacit.LowRank(2)})
+        >>> objective = tacit.GVI(model.prior(), strength=1.0)  # a sum over all training examples
+        >>> loss = model(torch.randn(8, 3)).square().mean()  # a mean over a batch
+        >>> torch.allclose(objective(loss, model, data_size=100), loss)  # still at the prior
+        True
     """
 
     @abstractmethod
@@ -72,6 +80,15 @@ class ELBO(Objective):
 
     Raises:
         ValueError: If the KL divergence from this prior would be infinite.
+
+    Examples:
+        >>> import tacit, torch
+        >>> from torch.nn import functional as F
+        >>> model = tacit.variational(torch.nn.Linear(3, 2), {"": tacit.Diagonal()})
+        >>> objective = tacit.ELBO(model.prior())
+        >>> x, y = torch.randn(100, 3), torch.randint(2, (100,))
+        >>> loss = objective(F.cross_entropy(model(x), y), model, data_size=len(x))
+        >>> loss.backward()
     """
 
     prior: Prior
@@ -108,6 +125,15 @@ class GVI(Objective):
     Args:
         prior: The prior, from `model.prior()`.
         strength: lambda in sum_n E[loss_n] + lambda W2^2.
+
+    Examples:
+        >>> import tacit, torch
+        >>> from torch.nn import functional as F
+        >>> model = tacit.variational(torch.nn.Linear(3, 2), {"": tacit.LowRank(4)})
+        >>> objective = tacit.GVI(model.prior(), strength=0.1)
+        >>> x, y = torch.randn(100, 3), torch.randint(2, (100,))
+        >>> loss = objective(F.cross_entropy(model(x), y), model, data_size=len(x))
+        >>> loss.backward()
     """
 
     prior: Prior

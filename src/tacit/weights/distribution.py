@@ -31,6 +31,16 @@ class Distribution:
         noise: The distribution of z.
         shapes: The shapes of the layer's tensors by name.
         padding: Rows that are always equal to the mean's: name of an embedding's weight -> rows.
+
+    Examples:
+        >>> import tacit, torch
+        >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+        >>> layer = tacit.variational(net, {"2": tacit.Diagonal()}).distributions["2"]
+        >>> layer.mean["weight"].shape, layer.dense_covariance().shape
+        (torch.Size([2, 8]), torch.Size([18, 18]))
+        >>> weights = layer.weights(layer.draw_noise((32,)))
+        >>> weights["weight"].shape
+        torch.Size([32, 2, 8])
     """
 
     mean: Mapping[str, Tensor]

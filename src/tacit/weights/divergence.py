@@ -12,6 +12,8 @@ from tacit.weights.distribution import Distribution
 from tacit.weights.noise import Gaussian
 from tacit.weights.prior import Prior
 
+__all__ = ["kl", "squared_wasserstein"]
+
 
 class RandomModel(Protocol):
     """A model with distributions over the parameters of its layers, such as `Variational`."""
@@ -24,9 +26,25 @@ class RandomModel(Protocol):
 def kl(model: RandomModel, prior: Prior) -> dict[str, Tensor]:
     """Return KL(model || prior) of each random layer; they sum to that of the model.
 
+    Args:
+        model: The model.
+        prior: Its prior, from `model.prior()`.
+
+    Returns:
+        Layer's label -> divergence, a scalar with gradients.
+
     Raises:
         ValueError: If it is infinite, as for low-rank covariances, which are singular, or where a
             standard deviation is 0.
+
+    Examples:
+        >>> import tacit, torch
+        >>> model = tacit.variational(torch.nn.Linear(4, 2), {"": tacit.Diagonal()})
+        >>> prior = model.prior()
+        >>> with torch.no_grad():
+        ...     _ = model.module.bias.add_(1.0)
+        >>> round(kl(model, prior)[""].item(), 2)  # (1 / 0.5)^2 / 2 for each of the two biases
+        4.0
     """
     return _by_layer(model, prior, distribution_kl)
 
@@ -36,6 +54,22 @@ def squared_wasserstein(model: RandomModel, prior: Prior) -> dict[str, Tensor]:
 
     |mu - mu0|^2 + |S|_F^2 + |S0|_F^2 - 2 |S0^T S|_*, with the nuclear norm |.|_*. Always finite,
     and O(P R^2) for `LowRank`. The distances sum to that of the model.
+
+    Args:
+        model: The model.
+        prior: Its prior, from `model.prior()`.
+
+    Returns:
+        Layer's label -> squared distance, a scalar with gradients.
+
+    Examples:
+        >>> import tacit, torch
+        >>> model = tacit.variational(torch.nn.Linear(4, 2), {"": tacit.LowRank(3)})
+        >>> prior = model.prior()
+        >>> with torch.no_grad():
+        ...     _ = model.module.bias.add_(1.0)
+        >>> round(squared_wasserstein(model, prior)[""].item(), 2)  # 1^2 for each of the two
+        2.0
     """
     return _by_layer(model, prior, _squared_wasserstein)
 

@@ -15,6 +15,15 @@ class Prior:
 
     Args:
         distributions: The distributions of the random layers, by the layers' labels.
+
+    Examples:
+        >>> import tacit, torch
+        >>> model = tacit.variational(torch.nn.Linear(4, 2), {"": tacit.LowRank(3)})
+        >>> prior = model.prior()  # before training
+        >>> with torch.no_grad():
+        ...     _ = model.module.bias.add_(1.0)  # training moves the means
+        >>> round(tacit.divergence.squared_wasserstein(model, prior)[""].item(), 2)
+        2.0
     """
 
     distributions: Mapping[str, Distribution]

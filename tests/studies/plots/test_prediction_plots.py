@@ -141,3 +141,14 @@ def test_a_fan_has_a_line_per_function():
     prediction = RegressionPredictive(torch.randn(30, 20), torch.ones(30, 20))
     axis = plots.plot_fan(grid, prediction, prediction.means[:3], grid[:5], grid[:5]).axes[0]
     assert len(axis.lines) == 5  # three functions, the mean and the data
+
+
+def test_a_fan_takes_columns_as_networks_return_them():
+    grid = torch.linspace(-1, 1, 20)[:, None]
+    prediction = RegressionPredictive(torch.randn(30, 20, 1), torch.ones(30, 20, 1))
+    axis = plots.plot_fan(grid, prediction, prediction.means[:3], grid[:5], grid[:5]).axes[0]
+    assert len(axis.lines) == 5
+    flat = RegressionPredictive(prediction.means[..., 0], prediction.scales[..., 0])
+    expected = plots.plot_fan(grid, flat, flat.means[:3], grid[:5], grid[:5]).axes[0]
+    for line, other in zip(axis.lines, expected.lines, strict=True):
+        assert line.get_xydata().tolist() == other.get_xydata().tolist()

@@ -29,6 +29,13 @@ class Evaluation:
         log_probs: For classes: log-probabilities, (B, C).
         mean: For numbers: predicted means, (B,).
         ranks: For numbers: probability, by the prediction, of smaller targets, (B,).
+
+    Examples:
+        >>> import torch
+        >>> from tacit.metrics import Metrics
+        >>> found = Evaluation(Metrics(nll=0.3), 0.9, targets=torch.tensor([0, 1]))
+        >>> found.metrics["nll"], found.level
+        (0.3, 0.9)
     """
 
     metrics: Metrics
@@ -58,6 +65,18 @@ def evaluate_file(
 
     Raises:
         ValueError: If the examples don't fit the model.
+
+    Examples:
+        >>> import pandas, tempfile
+        >>> from tacit.integrations.files import Settings, train_table
+        >>> table = pandas.DataFrame({"size": range(90), "large": 46 * ["no"] + 44 * ["yes"]})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "homes.csv"
+        ...     table.to_csv(path, index=False)
+        ...     model = train_table(path, "large", settings=Settings(epochs=5, progress=False))
+        ...     found = evaluate_file(model, path, level=0.8)  # better on rows of another file
+        >>> [name for name in found.metrics if "set" in name]
+        ['set_coverage_80', 'mean_set_size']
     """
     streaming = Streaming()
     kept: dict[str, list[Tensor]] = {}

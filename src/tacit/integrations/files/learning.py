@@ -49,6 +49,11 @@ class Settings:
         progress: Whether to show progress.
         folder: Folder of temporary files with the rows of a table; by default that of the system.
         method: Name of the method, a key of `tacit.methods.by_name.METHODS`.
+
+    Examples:
+        >>> settings = Settings(epochs=20, method="deep_ensemble", progress=False)
+        >>> settings.lr, settings.seed  # the learning rate of `tacit.fit`
+        (None, 0)
     """
 
     epochs: int | None = None

@@ -53,6 +53,21 @@ class FileModel:
         scores: Nonconformity scores of held-out examples, for sets and intervals; None if too few
             examples were held out.
         foreign: Largest epistemic uncertainty of an input that is not foreign, or None.
+
+    Examples:
+        >>> import pandas, tempfile
+        >>> from tacit.integrations.files import Settings, train_table
+        >>> table = pandas.DataFrame({"size": range(90), "large": 46 * ["no"] + 44 * ["yes"]})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "homes.csv"
+        ...     table.to_csv(path, index=False)
+        ...     model = train_table(path, "large", settings=Settings(epochs=5, progress=False))
+        ...     again = FileModel.load(model.save(Path(folder) / "homes.safetensors"))
+        >>> prediction = again.predict(again.inputs.encoded({"size": [1.0, 80.0]}))
+        >>> again.task, again.classes, prediction.probs.shape
+        ('classification', ('no', 'yes'), torch.Size([2, 2]))
+        >>> again.regions(prediction, level=0.8).members.shape
+        torch.Size([2, 2])
     """
 
     model: Variational | Predictor

@@ -29,6 +29,11 @@ class Predicted:
     Attributes:
         count: Number of examples.
         foreign: Number of those that are foreign.
+
+    Examples:
+        >>> found = Predicted(count=200, foreign=3)
+        >>> f"{found.foreign} of {found.count} rows are unlike the training data"
+        '3 of 200 rows are unlike the training data'
     """
 
     count: int
@@ -59,8 +64,24 @@ def predict_file(
         skip_broken: Whether to leave out image files that can't be read.
         note: Receives remarks.
 
+    Returns:
+        The number of examples, and of those that are foreign.
+
     Raises:
         ValueError: If the examples don't fit the model, or the level needs more held-out examples.
+
+    Examples:
+        >>> import pandas, tempfile
+        >>> from tacit.integrations.files import Settings, train_table
+        >>> table = pandas.DataFrame({"size": range(90), "large": 46 * ["no"] + 44 * ["yes"]})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path, out = Path(folder) / "homes.csv", Path(folder) / "predictions.csv"
+        ...     table.to_csv(path, index=False)
+        ...     model = train_table(path, "large", settings=Settings(epochs=5, progress=False))
+        ...     found = predict_file(model, path, out)
+        ...     columns = list(pandas.read_csv(out))
+        >>> found.count, columns
+        (90, ['line', 'label', 'probability', 'set', 'entropy', 'foreign'])
     """
     out = Path(out)
     out.parent.mkdir(parents=True, exist_ok=True)

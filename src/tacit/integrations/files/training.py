@@ -62,8 +62,21 @@ def train_table(
         settings: Settings of training.
         note: Receives what is decided, in sentences.
 
+    Returns:
+        The model, with what the inputs are and the scores for sets or intervals.
+
     Raises:
         ValueError: If the file can't be used; the message names line and column.
+
+    Examples:
+        >>> import pandas, tempfile
+        >>> columns = {"size": range(90), "place": ["city", "village"] * 45, "price": range(90)}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "homes.csv"
+        ...     pandas.DataFrame(columns).to_csv(path, index=False)
+        ...     model = train_table(path, "price", settings=Settings(epochs=5, progress=False))
+        >>> model.task, model.inputs.encoder.features
+        ('regression', ['size', 'place=city', 'place=village'])
     """
     settings = settings or Settings()
     table = read_training_table(
@@ -126,8 +139,24 @@ def train_images(
         settings: Settings of training.
         note: Receives what is decided, in sentences.
 
+    Returns:
+        The model, with what the inputs are and the scores for sets.
+
     Raises:
         ValueError: If files can't be assigned to classes, or can't be read.
+
+    Examples:
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for i in range(40):
+        ...         file = Path(folder) / ("dark" if i % 2 else "light") / f"{i}.png"
+        ...         file.parent.mkdir(exist_ok=True)
+        ...         Image.new("RGB", (32, 32), (20, 20, i) if i % 2 else (220, 220, i)).save(file)
+        ...     settings = Settings(epochs=1, progress=False)
+        ...     model = train_images(folder, size=32, width=4, settings=settings)
+        >>> model.task, model.classes
+        ('classification', ('dark', 'light'))
     """
     settings = settings or Settings()
     checks.positive_integer("size", size)

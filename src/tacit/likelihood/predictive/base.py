@@ -23,6 +23,15 @@ class Predictive(ABC):
     """Predictive distributions of B examples, from M functions; a plain network is one.
 
     Subclasses are frozen dataclasses.
+
+    Examples:
+        >>> import torch
+        >>> from tacit.likelihood.predictive import ClassPredictive
+        >>> p = ClassPredictive(torch.tensor([[[0.0, 2.0], [3.0, 0.0]]]))  # 1 function, 2 examples
+        >>> p[1].label, p.to_numpy()["probs"].shape, p.to(torch.float64).probs.dtype
+        (tensor([0]), (2, 2), torch.float64)
+        >>> p.scores([1, 0])["accuracy"]
+        1.0
     """
 
     columns: ClassVar[tuple[str, ...]]

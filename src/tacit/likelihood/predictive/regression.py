@@ -41,6 +41,15 @@ class RegressionPredictive(Predictive):
         recalibration: Map of the predicted probabilities, one for each output, (...); from 0 to 1,
             strictly increasing.
         noise: Shape of the noise, Gaussian by default.
+
+    Examples:
+        >>> import torch
+        >>> p = RegressionPredictive(torch.tensor([[0.0], [2.0]]), torch.tensor([[0.5], [0.5]]))
+        >>> p.mean, p.epistemic_std, p.aleatoric_std
+        (tensor([1.]), tensor([1.]), tensor([0.5000]))
+        >>> low, high = p.interval(0.9)
+        >>> print(f"{low.item():.2f} to {high.item():.2f}, CRPS {p.crps([1.5]).item():.2f}")
+        -0.64 to 2.64, CRPS 0.40
     """
 
     means: Tensor
@@ -181,6 +190,15 @@ class RegressionPredictive(Predictive):
                 example so that they contain this share of its sample paths.
             draws: Number of sample paths, for joint intervals.
             generator: Source of randomness, for joint intervals.
+
+        Examples:
+            >>> import torch
+            >>> means = torch.randn(100, 1, 12, generator=torch.manual_seed(0))  # 12 time steps
+            >>> p = RegressionPredictive(means, torch.full_like(means, 0.1))
+            >>> low, high = p.interval(0.9)
+            >>> joint_low, joint_high = p.interval(0.9, joint=True, generator=torch.manual_seed(0))
+            >>> bool((joint_low < low).all() and (joint_high > high).all())
+            True
         """
         level = between_0_and_1("interval", level)
         checks.positive_integer("draws", draws)

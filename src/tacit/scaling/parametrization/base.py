@@ -18,6 +18,13 @@ class Parametrization(ABC):
     Both are functions of the parameter's role and fans. Forward multipliers are not needed: by
     Lemma J.1 of Tensor Programs V a multiplier c is equivalent to scaling the initialization by c
     and the learning rate by c^2 under SGD, by c under Adam.
+
+    Examples:
+        >>> import tacit
+        >>> ntp = tacit.NeuralTangent()
+        >>> parameter = ntp.parameters_of(tacit.models.MLP(4, [256], 3))["3.weight"]
+        >>> parameter.role, ntp.std(parameter), ntp.learning_rate(parameter, "adam")
+        ('output', 0.0625, 0.0625)
     """
 
     roles: Mapping[str, Role]

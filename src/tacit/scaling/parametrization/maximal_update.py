@@ -37,6 +37,14 @@ class MaximalUpdate(Parametrization):
         base: A narrower copy of the same network, or None. With a base, roles are inferred by
             comparing shapes; without one, by position.
         roles: Roles set explicitly: name or glob of a layer or parameter -> role.
+
+    Examples:
+        >>> import tacit
+        >>> net, base = tacit.models.MLP(16, [256], 4), tacit.models.MLP(16, [64], 4)
+        >>> rows = tacit.describe(net, MaximalUpdate(base))  # learning rates relative to width 64
+        >>> [(row.name, row.role, row.sgd) for row in rows if "weight" in row.name]
+        [('1.weight', 'input', 4.0), ('3.weight', 'output', 0.25)]
+        >>> model = tacit.variational(net, parametrization=MaximalUpdate(base))
     """
 
     base: nn.Module | None = None

@@ -22,6 +22,13 @@ class NeuralTangent(Parametrization):
 
     Args:
         roles: Roles set explicitly; shown by `describe`, without effect on the scaling.
+
+    Examples:
+        >>> import tacit
+        >>> net = tacit.models.MLP(16, [256], 4)
+        >>> rows = tacit.describe(net, NeuralTangent())
+        >>> [(row.name, row.std, row.sgd) for row in rows if "weight" in row.name]
+        [('1.weight', 0.25, 0.0625), ('3.weight', 0.0625, 0.00390625)]
     """
 
     roles: Mapping[str, Role] = field(default_factory=dict)

@@ -34,6 +34,12 @@ class Fans:
             initialization. For other kinds, the number of features.
         fan_out: Number of output features. The gates of a recurrent layer and the three parts of
             attention's packed projection are separate maps, and are not counted together.
+
+    Examples:
+        >>> from torch import nn
+        >>> fans = fans_of(nn.Linear(16, 4))["weight"]
+        >>> fans.fan_in, fans.fan_out, fans.scale
+        (16, 4, 0.25)
     """
 
     kind: Kind
@@ -48,7 +54,14 @@ class Fans:
 
 @dataclass(frozen=True)
 class ScaledParameter:
-    """A parameter with its role, its fans, and its fans in the base network if there is one."""
+    """A parameter with its role, its fans, and its fans in the base network if there is one.
+
+    Examples:
+        >>> import tacit
+        >>> parameters = tacit.Standard().parameters_of(tacit.models.MLP(4, [256], 3))
+        >>> [(name, parameter.role) for name, parameter in parameters.items()]
+        [('1.weight', 'input'), ('1.bias', 'vector'), ('3.weight', 'output'), ('3.bias', 'scalar')]
+    """
 
     name: str
     role: Role

@@ -20,6 +20,12 @@ class Standard(Parametrization):
 
     Args:
         roles: Roles set explicitly; shown by `describe`, without effect on the scaling.
+
+    Examples:
+        >>> import tacit
+        >>> net = tacit.models.MLP(16, [256], 4)
+        >>> [(row.name, row.std, row.sgd) for row in tacit.describe(net) if "weight" in row.name]
+        [('1.weight', 0.25, 1.0), ('3.weight', 0.0625, 1.0)]
     """
 
     roles: Mapping[str, Role] = field(default_factory=dict)

@@ -30,6 +30,17 @@ def make_report(
         results: From `read_results`.
         title: Title of the page.
         failed: Names of the cells that failed, and so have no result.
+
+    Returns:
+        The page, which `write` saves as HTML or as Markdown.
+
+    Examples:
+        >>> from tacit.studies.bench import measure
+        >>> sizes = {"train_size": 64, "test_size": 10, "corrupted_size": 2}
+        >>> cell = Cell("digits", "standard", epochs=1, **sizes)
+        >>> page = make_report([{**measure(cell), "cell": cell}], title="A plain network")
+        >>> "A plain network" in page.render()
+        True
     """
     order = [*METHODS, *(result["cell"].method for result in results)]
     rows = sorted(summarize(results), key=lambda row: order.index(row.method))
@@ -173,6 +184,22 @@ def _heat(rows: Sequence[Row], quantity: str) -> dict[str, dict[str, float]]:
 
 
 def write_report(results: Sequence[Mapping[str, Any]], out: str | Path, title: str) -> list[Path]:
-    """Write report.html, and report.md with its figures, into a folder; return their paths."""
+    """Write report.html, and report.md with its figures, into a folder; return their paths.
+
+    Args:
+        results: From `read_results`.
+        out: The folder; cells that failed there are listed.
+        title: Title of the page.
+
+    Examples:
+        >>> import tempfile
+        >>> from tacit.studies.bench import measure
+        >>> sizes = {"train_size": 64, "test_size": 10, "corrupted_size": 2}
+        >>> cell = Cell("digits", "standard", epochs=1, **sizes)
+        >>> results = [{**measure(cell), "cell": cell}]
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     [path.name for path in write_report(results, folder, "A plain network")]
+        ['report.html', 'report.md']
+    """
     page = make_report(results, title, failed_names(out))
     return [page.write(Path(out) / name) for name in ("report.html", "report.md")]

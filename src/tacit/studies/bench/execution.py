@@ -53,6 +53,16 @@ def run_cells(
     Raises:
         ValueError: If the folder holds results with other settings, or can't be written to.
         ChildProcessError: If the operating system killed a process.
+
+    Examples:
+        >>> import tempfile
+        >>> sizes = {"train_size": 64, "test_size": 10, "corrupted_size": 2}
+        >>> cells = [Cell("digits", "standard", epochs=1, **sizes)]
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     run_cells(cells, folder, jobs=1)  # none failed
+        ...     [path.name for path in Path(folder).glob("*.json")]
+        []
+        ['digits-sp-standard-0.json']
     """
     if isinstance(jobs, bool) or not isinstance(jobs, int) or (jobs < 1 and jobs != -1):
         raise ValueError(f"jobs: expected -1 or at least 1, received {jobs!r}.")

@@ -48,6 +48,11 @@ class Cell:
         samples: Sampled functions per prediction, for methods that sample.
         average: Last part of training over which parameters are averaged; see `tacit.fit`.
         optimizer: Name of the optimizer; see `tacit.fit`.
+
+    Examples:
+        >>> cell = Cell("digits", "deep_ensemble", seed=1, epochs=5)
+        >>> cell.name, cell.lr  # the problem's learning rate
+        ('digits-sp-deep_ensemble-1', 0.02)
     """
 
     data: str

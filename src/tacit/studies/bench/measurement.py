@@ -44,6 +44,16 @@ def measure(
         made_by: Versions and commit to record; by default the current ones.
         checkpoint: Folder of checkpoints, from which an interrupted training resumes; None for no
             checkpoints.
+
+    Returns:
+        The settings as `cell` and `method`, the scores as `test`, `corrupted`, `foreign` and
+        `averaging`, the `cost`, and the versions.
+
+    Examples:
+        >>> sizes = {"train_size": 64, "test_size": 10, "corrupted_size": 2}
+        >>> result = measure(Cell("digits", "standard", epochs=1, **sizes))
+        >>> sorted(result["test"])[:3], len(result["corrupted"])
+        (['accuracy', 'adaptive_ece', 'aurc'], 15)
     """
     made_by = provenance() if made_by is None else made_by
     problem = problem_of(cell)

@@ -38,6 +38,12 @@ class Problem:
         kind: Set of corruptions and severities: "mnist", "cifar" or "tiny_imagenet"; None for no
             corrupted test sets.
         foreign: Functions that return foreign images, by name.
+
+    Examples:
+        >>> from tacit import models
+        >>> problem = Problem(large_digits, models.LeNet5, {"sp": 0.02}, kind="mnist")
+        >>> problem.corrupted("fog", problem.load().test[:5]), len(problem.corruptions)
+        (Images(5 of 1 x 28 x 28), 15)
     """
 
     load: Callable[[], Splits]

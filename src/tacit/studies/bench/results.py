@@ -83,6 +83,16 @@ def read_results(folder: str | Path) -> list[dict[str, Any]]:
 
     Raises:
         ValueError: If there are no results, or if their settings differ.
+
+    Examples:
+        >>> import tempfile
+        >>> from tacit.studies.bench import run_cells
+        >>> sizes = {"train_size": 64, "test_size": 10, "corrupted_size": 2}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     failed = run_cells([Cell("digits", "standard", epochs=1, **sizes)], folder, jobs=1)
+        ...     (result,) = read_results(folder)
+        >>> result["cell"].method, result["method"]
+        ('standard', 'Standard()')
     """
     found = read_finished(Path(folder))
     if not found:

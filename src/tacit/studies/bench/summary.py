@@ -50,6 +50,11 @@ class Estimate:
         difference: Mean difference from the reference over common seeds; None if there are none.
         p: P-value of the difference, from a two-sided paired t-test over common seeds; None for
             fewer than two.
+
+    Examples:
+        >>> nll = Estimate(mean=0.071, error=0.002, count=3, difference=-0.01, p=0.04)
+        >>> f"{nll.mean} ± {nll.error}, {-nll.difference} below the reference"
+        '0.071 ± 0.002, 0.01 below the reference'
     """
 
     mean: float
@@ -70,6 +75,11 @@ class Row:
         numbers: Estimates by name: those of `QUANTITIES`, `corrupted/NAME/error` (and nll, ece) for
             each corruption, `foreign/NAME/auroc` for each foreign set, and
             `averaging/WAY/nll` for each averaging of functions.
+
+    Examples:
+        >>> row = Row("digits", "sp", "swag", {"error": Estimate(2.1, 0.1, 3)})
+        >>> row.numbers["error"].mean
+        2.1
     """
 
     data: str
@@ -98,7 +108,19 @@ def numbers_of(result: Mapping[str, Any]) -> dict[str, float]:
 
 
 def summarize(results: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Return a row per problem, parametrization and method, in the order of the results."""
+    """Return a row per problem, parametrization and method, in the order of the results.
+
+    Args:
+        results: From `read_results`.
+
+    Examples:
+        >>> from tacit.studies.bench import Cell, measure
+        >>> sizes = {"train_size": 64, "test_size": 10, "corrupted_size": 2}
+        >>> cells = [Cell("digits", "standard", seed=seed, epochs=1, **sizes) for seed in range(2)]
+        >>> (row,) = summarize([{**measure(cell), "cell": cell} for cell in cells])
+        >>> row.method, row.numbers["nll"].count
+        ('standard', 2)
+    """
     groups: dict[tuple[str, str, str], dict[int, dict[str, float]]] = {}
     for result in results:
         cell = result["cell"]

@@ -64,6 +64,11 @@ def check_shape(name: str, given: Tensor, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{name}: expected shape {shape}, received {tuple(given.shape)}.")
 
 
+def without_column(given: Tensor, dimensions: int) -> Tensor:
+    """Return a tensor without a last dimension of 1 in excess of the expected dimensions."""
+    return given[..., 0] if given.ndim == dimensions + 1 and given.shape[-1] == 1 else given
+
+
 def panels(count: int) -> tuple[Any, Any]:
     """Return a figure with panels side by side, and their axes."""
     from matplotlib.figure import Figure

@@ -29,9 +29,21 @@ def plot_set_sizes(sets: PredictionSets, labels: Values, path: str | Path | None
         labels: True classes, one for each set.
         path: File to write, if any.
 
+    Returns:
+        The figure, a `matplotlib.figure.Figure`.
+
     Raises:
         TypeError: If these are not prediction sets.
         ValueError: If there are none, or there is not one label per set.
+
+    Examples:
+        >>> import tacit, torch
+        >>> model = tacit.variational(torch.nn.Linear(4, 3), likelihood=tacit.Categorical())
+        >>> x, labels = torch.randn(400, 4), torch.randint(3, (400,))
+        >>> sets = tacit.conformal(tacit.predict(model, x[:200]), labels[:200], level=0.9)
+        >>> figure = plot_set_sizes(sets(tacit.predict(model, x[200:])), labels[200:])
+        >>> [axis.get_ylabel() for axis in figure.axes]
+        ['share of sets, %', 'coverage']
     """
     if not isinstance(sets, PredictionSets):
         raise TypeError(
@@ -78,9 +90,22 @@ def plot_risk_coverage(
         rule: Rule from `prediction.select`, made on other data; for several methods one for each,
             by name.
 
+    Returns:
+        The figure, a `matplotlib.figure.Figure`.
+
     Raises:
         TypeError: If these are not class predictions, integer labels and rules.
         ValueError: If there are none, their numbers differ, or a rule has no prediction.
+
+    Examples:
+        >>> import tacit, torch
+        >>> x = torch.randn(400, 2, generator=torch.manual_seed(0))
+        >>> labels = x.argmax(1)
+        >>> prediction = tacit.predict(torch.nn.Identity(), x, likelihood=tacit.Categorical())
+        >>> rule = prediction.select(labels, risk=0.05)
+        >>> figure = plot_risk_coverage(prediction, labels, rule=rule)
+        >>> figure.axes[0].get_xlabel()
+        'coverage: share answered'
     """
     predictions, labels = checked("plot_risk_coverage", predictions, labels)
     rules = _rules(rule, predictions)

@@ -26,9 +26,20 @@ def plot_uncertainty_map(
         labels: True classes of the pixels (H, W), shown next to the predicted ones, if known.
         path: File to write, if any.
 
+    Returns:
+        The figure, a `matplotlib.figure.Figure`.
+
     Raises:
         TypeError: If these are not class predictions.
         ValueError: If the shapes of image, predictions and labels differ.
+
+    Examples:
+        >>> import tacit, torch
+        >>> net, image = torch.nn.Conv2d(3, 4, 3, padding=1), torch.rand(3, 16, 16)
+        >>> prediction = tacit.predict(net, image[None], likelihood=tacit.Categorical(class_dim=1))
+        >>> figure = plot_uncertainty_map(image, prediction)
+        >>> [axis.get_title() for axis in figure.axes if axis.get_title()]
+        ['image', 'predicted class', 'entropy, nats']
     """
     from matplotlib.figure import Figure
 

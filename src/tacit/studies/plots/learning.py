@@ -27,9 +27,21 @@ def plot_coordinates(
         path: File to write, if any.
         title: Title of the figure.
 
+    Returns:
+        The figure, a `matplotlib.figure.Figure`.
+
     Raises:
         TypeError: If a row is not a mapping.
         ValueError: If there are no rows, or a row lacks a field.
+
+    Examples:
+        >>> rows = [
+        ...     {"layer": "1", "width": width, "step": 1, "mean": 0.1, "std": 0.0, "start": 1.0}
+        ...     for width in (64, 128, 256)
+        ... ]
+        >>> figure = plot_coordinates(rows)
+        >>> figure.axes[0].get_title(), figure.axes[0].get_ylabel()
+        ('layer 1', 'change in feature mean')
     """
     from matplotlib.figure import Figure
 
@@ -72,9 +84,21 @@ def plot_learning_rates(
             diverged run; its point is omitted.
         path: File to write, if any.
 
+    Returns:
+        The figure, a `matplotlib.figure.Figure`.
+
     Raises:
         TypeError: If the panels or their trials are not mappings.
         ValueError: If there is no panel, or a panel has no trials or no rate.
+
+    Examples:
+        >>> trials = [
+        ...     {"width": width, "lr": lr, "loss": (lr - 0.1) ** 2 + 1 / width}
+        ...     for width in (64, 128) for lr in (0.05, 0.1, 0.2)
+        ... ]
+        >>> figure = plot_learning_rates({"muP": {"trials": trials, "lr": 0.1}})
+        >>> figure.axes[0].get_title(), len(figure.axes[0].get_lines())
+        ('muP', 5)
     """
     from matplotlib import colormaps
     from matplotlib.figure import Figure

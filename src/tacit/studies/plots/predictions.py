@@ -15,7 +15,14 @@ from tacit._support import checks
 from tacit._support.figures import saved
 from tacit.data.batches import as_tensor
 from tacit.likelihood.predictive import ClassPredictive, RegressionPredictive
-from tacit.studies.plots.arguments import check_kind, check_shape, checked, mapping, panels
+from tacit.studies.plots.arguments import (
+    check_kind,
+    check_shape,
+    checked,
+    mapping,
+    panels,
+    without_column,
+)
 
 
 def plot_reliability(
@@ -35,9 +42,20 @@ def plot_reliability(
         path: File to write, if any.
         bins: Number of confidence bins.
 
+    Returns:
+        The figure, a `matplotlib.figure.Figure`.
+
     Raises:
         TypeError: If these are not class predictions and integer labels.
         ValueError: If there are none, or their numbers differ.
+
+    Examples:
+        >>> import tacit, torch
+        >>> x, labels = torch.randn(200, 4), torch.randint(3, (200,))
+        >>> model = tacit.variational(torch.nn.Linear(4, 3), likelihood=tacit.Categorical())
+        >>> figure = plot_reliability(tacit.predict(model, x), labels)
+        >>> figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()
+        ('confidence', 'accuracy')
     """
     bins = checks.positive_integer("bins", bins)
     predictions, labels = checked("plot_reliability", predictions, labels)
@@ -67,9 +85,20 @@ def plot_confidence(
         labels: True classes (B,).
         path: File to write, if any.
 
+    Returns:
+        The figure, a `matplotlib.figure.Figure`.
+
     Raises:
         TypeError: If these are not class predictions and integer labels.
         ValueError: If there are none, or their numbers differ.
+
+    Examples:
+        >>> import tacit, torch
+        >>> x, labels = torch.randn(200, 4), torch.randint(3, (200,))
+        >>> model = tacit.variational(torch.nn.Linear(4, 3), likelihood=tacit.Categorical())
+        >>> figure = plot_confidence({"untrained": tacit.predict(model, x)}, labels)
+        >>> figure.axes[0].get_title()
+        'untrained'
     """
     predictions, labels = checked("plot_confidence", predictions, labels)
     figure, axes = panels(len(predictions))
@@ -101,9 +130,20 @@ def plot_rejection(
         labels: True classes (B,).
         path: File to write, if any.
 
+    Returns:
+        The figure, a `matplotlib.figure.Figure`.
+
     Raises:
         TypeError: If these are not class predictions and integer labels.
         ValueError: If there are none, or their numbers differ.
+
+    Examples:
+        >>> import tacit, torch
+        >>> x, labels = torch.randn(200, 4), torch.randint(3, (200,))
+        >>> model = tacit.variational(torch.nn.Linear(4, 3), likelihood=tacit.Categorical())
+        >>> figure = plot_rejection(tacit.predict(model, x), labels)
+        >>> figure.axes[0].get_xlabel()
+        'rejected, % (least confident first)'
     """
     predictions, labels = checked("plot_rejection", predictions, labels)
     figure, axes = panels(1)
@@ -127,9 +167,20 @@ def plot_entropy(
         predictions: Predictions by name of the method, then by kind of input.
         path: File to write, if any.
 
+    Returns:
+        The figure, a `matplotlib.figure.Figure`.
+
     Raises:
         TypeError: If these are not class predictions by method and kind of input.
         ValueError: If there are none.
+
+    Examples:
+        >>> import tacit, torch
+        >>> model = tacit.variational(torch.nn.Linear(4, 3), likelihood=tacit.Categorical())
+        >>> test, foreign = (tacit.predict(model, torch.randn(200, 4)) for _ in range(2))
+        >>> figure = plot_entropy({"tacit": {"test": test, "foreign": foreign}})
+        >>> [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+        ['test', 'foreign']
     """
     for name, by_input in mapping("plot_entropy(predictions)", predictions).items():
         for prediction in mapping(f"plot_entropy({name})", by_input).values():
@@ -169,9 +220,20 @@ def plot_images(
         count: Number of images per row.
         path: File to write, if any.
 
+    Returns:
+        The figure, a `matplotlib.figure.Figure`.
+
     Raises:
         TypeError: If these are not a class prediction and tensors of pictures and labels.
         ValueError: If there is not one picture and one label per prediction.
+
+    Examples:
+        >>> import tacit, torch
+        >>> pictures, labels = torch.rand(50, 1, 8, 8), torch.randint(10, (50,))
+        >>> net = tacit.models.MLP(64, [16], 10)
+        >>> prediction = tacit.predict(net, pictures, likelihood=tacit.Categorical())
+        >>> len(plot_images(pictures, prediction, labels, count=4).axes)
+        8
     """
     from matplotlib.figure import Figure
 
@@ -212,6 +274,8 @@ def plot_fan(
 ) -> Any:
     """Plot sampled functions of one input with the predictive mean, 90 % interval and the data.
 
+    Every shape may have a last dimension of 1, as the inputs and outputs of a network have.
+
     Args:
         grid: Inputs of the predictions (B,).
         prediction: Predictions on the grid (B,).
@@ -220,27 +284,40 @@ def plot_fan(
         y: Targets of the data (N,).
         path: File to write, if any.
 
+    Returns:
+        The figure, a `matplotlib.figure.Figure`.
+
     Raises:
         TypeError: If these are not a regression prediction and tensors.
         ValueError: If a shape is wrong.
+
+    Examples:
+        >>> import tacit, torch
+        >>> model = tacit.variational(tacit.models.MLP(1, [16], 1), likelihood=tacit.Gaussian())
+        >>> grid, x = torch.linspace(-2, 2, 50)[:, None], torch.linspace(-1, 1, 20)[:, None]
+        >>> functions = model(grid, samples=5).detach()
+        >>> figure = plot_fan(grid, tacit.predict(model, grid), functions, x, torch.sin(x))
+        >>> len(figure.axes[0].get_lines())  # 5 functions, the mean and the data
+        7
     """
     check_kind("plot_fan", prediction, RegressionPredictive)
-    grid, functions, x, y = (
-        as_tensor(f"plot_fan({name})", given)
-        for name, given in (("grid", grid), ("functions", functions), ("x", x), ("y", y))
+    vectors = {"grid": grid, "x": x, "y": y}
+    grid, x, y = (without_column(as_tensor(f"plot_fan({n})", v), 1) for n, v in vectors.items())
+    functions = without_column(as_tensor("plot_fan(functions)", functions), 2)
+    mean, low, high = (
+        without_column(each, 1) for each in (prediction.mean, *prediction.interval(0.9))
     )
     check_shape("plot_fan(grid)", grid, (grid.numel(),))
-    check_shape("plot_fan: predictions", prediction.mean, (len(grid),))
+    check_shape("plot_fan: predictions", mean, (len(grid),))
     check_shape("plot_fan(functions)", functions, (len(functions), len(grid)))
     check_shape("plot_fan(x)", x, (x.numel(),))
     check_shape("plot_fan(y)", y, (x.numel(),))
     figure, axes = panels(1)
-    low, high = prediction.interval(0.9)
     inputs = grid.tolist()
     axes[0].fill_between(inputs, low.tolist(), high.tolist(), color="tab:blue", alpha=0.2)
     for function in functions:
         axes[0].plot(inputs, function.tolist(), color="tab:blue", linewidth=0.5, alpha=0.6)
-    axes[0].plot(inputs, prediction.mean.tolist(), color="black", linewidth=1.5)
+    axes[0].plot(inputs, mean.tolist(), color="black", linewidth=1.5)
     axes[0].plot(x.tolist(), y.tolist(), ".", color="tab:orange", markersize=4)
     axes[0].set(xlabel="x", ylabel="y")
     return saved(figure, path)

@@ -38,10 +38,21 @@ def plot_quantiles(
         path: File to write, if any.
         levels: Probabilities of the intervals, between 0 and 1.
 
+    Returns:
+        The figure, a `matplotlib.figure.Figure`.
+
     Raises:
         TypeError: If this is not a regression prediction.
         ValueError: If there is not one prediction and one target for each x, or a level is not
             between 0 and 1.
+
+    Examples:
+        >>> import tacit, torch
+        >>> model = tacit.variational(torch.nn.Linear(1, 1), likelihood=tacit.Gaussian())
+        >>> x = torch.rand(30, 1)
+        >>> figure = plot_quantiles(tacit.predict(model, x), x[:, 0], targets=torch.randn(30))
+        >>> [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+        ['95 %', '80 %', '50 %', 'median', 'target']
     """
     from matplotlib import colormaps
 
@@ -101,9 +112,20 @@ def plot_coverage(
         path: File to write, if any.
         bins: Number of bins of the histograms.
 
+    Returns:
+        The figure, a `matplotlib.figure.Figure`.
+
     Raises:
         TypeError: If these are not regression predictions.
         ValueError: If there are none, shapes differ, or targets are NaN.
+
+    Examples:
+        >>> import tacit, torch
+        >>> model = tacit.variational(torch.nn.Linear(1, 1), likelihood=tacit.Gaussian())
+        >>> x, y = torch.rand(2, 30, 1)
+        >>> figure = plot_coverage(tacit.predict(model, x), y)
+        >>> [axis.get_ylabel() for axis in figure.axes]
+        ['observed coverage', 'density']
     """
     bins = checks.positive_integer("bins", bins)
     named = {"": predictions} if isinstance(predictions, Predictive) else predictions

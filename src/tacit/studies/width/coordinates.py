@@ -55,6 +55,12 @@ class CoordinateCheck:
     Args:
         changes: Changes for all layers, widths, seeds and steps.
         tolerance: Largest absolute slope that passes.
+
+    Examples:
+        >>> changes = [Change("fc", width, 0, 1, 10 / width, 0.0, 1.0) for width in (64, 128, 256)]
+        >>> check = CoordinateCheck(tuple(changes), tolerance=0.2)
+        >>> round(check.slope("fc"), 2), check.holds  # changes shrink like 1 / width
+        (-1.0, False)
     """
 
     changes: tuple[Change, ...]

@@ -49,6 +49,13 @@ class LearningRateTransfer:
         trials: All training runs.
         small: Width at which the learning rate was tuned.
         tolerance: Largest `excess` at which the learning rate counts as transferred.
+
+    Examples:
+        >>> losses = {(64, 0.1): 0.5, (64, 0.2): 0.7, (256, 0.1): 0.42, (256, 0.2): 0.40}
+        >>> trials = tuple(Trial(width, lr, 0, loss) for (width, lr), loss in losses.items())
+        >>> found = LearningRateTransfer(trials, small=64, tolerance=0.1)
+        >>> found.lr, round(found.excess(256), 2), found.transferred
+        (0.1, 0.05, True)
     """
 
     trials: tuple[Trial, ...]

@@ -15,6 +15,13 @@ class Scaled:
     Args:
         factor: One factor per unit, (*sample, units).
         axis: Dimension of the weight that runs over the units.
+
+    Examples:
+        >>> import tacit, torch
+        >>> model = tacit.variational(torch.nn.Linear(2, 4), {"": tacit.Relative(0.5)})
+        >>> z = torch.tensor([[0.0, 0.0], [1.0, -1.0]])  # for two examples
+        >>> model.distributions[""].in_activation_space(z)["weight"].factor.tolist()  # 1 + s z
+        [[1.0, 1.0], [1.5, 0.5]]
     """
 
     factor: Tensor
@@ -30,6 +37,14 @@ class Added:
         outputs: B, one row per component: (R_out, shape[0]).
         z: The diagonal of Z, (*sample, R), or Z itself, (*sample, R_out, R_in).
         diagonal: Whether Z is diagonal.
+
+    Examples:
+        >>> import tacit, torch
+        >>> model = tacit.variational(torch.nn.Linear(8, 4), {"": tacit.RankOneSum(3)})
+        >>> z = torch.randn(6, 3)  # for six examples
+        >>> noise = model.distributions[""].in_activation_space(z)["weight"]
+        >>> noise.inputs.shape, noise.outputs.shape, noise.z.shape
+        (torch.Size([3, 8]), torch.Size([3, 4]), torch.Size([6, 3]))
     """
 
     inputs: Tensor

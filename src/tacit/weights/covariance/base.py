@@ -18,7 +18,13 @@ Shapes: TypeAlias = Mapping[str, torch.Size]
 
 
 def parameter_count(shapes: Shapes) -> int:
-    """Return P, the number of parameters of a layer."""
+    """Return P, the number of parameters of a layer.
+
+    Examples:
+        >>> import torch
+        >>> parameter_count({"weight": torch.Size([4, 8]), "bias": torch.Size([4])})
+        36
+    """
     return sum(math.prod(shape) for shape in shapes.values())
 
 
@@ -72,6 +78,13 @@ class Factor:
         per_unit: Whether it has one entry per input unit rather than per weight. Its gradient then
             shrinks with the width as that of a bias does, and under muP the learning rate of SGD
             grows with the width.
+
+    Examples:
+        >>> import tacit, torch
+        >>> shapes = {"weight": torch.Size([4, 8])}
+        >>> factor = tacit.LowRank(3).factors(shapes)["weight"]  # a weight for each of 3 components
+        >>> factor.shape, factor.rank
+        ((3, 4, 8), 3)
     """
 
     shape: tuple[int, ...]
@@ -91,6 +104,18 @@ class Covariance(ABC):
 
     To add one, write a frozen dataclass with a field `scale` and the abstract methods below, and
     test it with `tacit.testing.CovarianceSuite`.
+
+    Examples:
+        >>> import tacit, torch
+        >>> structure = tacit.LowRank(3)
+        >>> shapes = {"weight": torch.Size([4, 8]), "bias": torch.Size([4])}
+        >>> factors = {name: torch.empty(f.shape) for name, f in structure.factors(shapes).items()}
+        >>> structure.initialize(factors, {"weight": 0.1, "bias": 0.1}, shapes)
+        >>> z = torch.randn(5, structure.noise_size(shapes))
+        >>> structure.apply(factors, z, shapes)["weight"].shape
+        torch.Size([5, 4, 8])
+        >>> structure.dense(factors, shapes).shape  # P x P, for 36 parameters
+        torch.Size([36, 36])
     """
 
     scale: float
