@@ -255,7 +255,7 @@ def write_page(
         plots.plot_rejection(known, labels),
         "Accuracy of the remaining predictions when the least confident ones are rejected.",
     )
-    page.heading("Out-of-distribution inputs")
+    page.heading("Foreign inputs")
     page.figure(
         plots.plot_entropy(predictions),
         "Entropy of the predictions for digits, noisy digits and photographs.",

@@ -20,7 +20,7 @@ def test_the_best_method_its_lead_and_its_significance():
     )
     assert corrupted.startswith("NLL on corrupted images is lowest with deep_ensemble, 0.397;")
     assert foreign.startswith(
-        "AUROC of out-of-distribution detection is highest with deep_ensemble, 0.980; the lead "
+        "AUROC of detection of foreign images is highest with deep_ensemble, 0.980; the lead "
         "over swag is 0.010"
     )
 

@@ -92,7 +92,7 @@ def _section(page: Page, rows: Sequence[Row]) -> None:
             )
     foreign = [name for name in rows[0].numbers if name.startswith("foreign/")]
     if foreign:
-        page.text("Out-of-distribution detection by predictive entropy, AUROC by dataset:")
+        page.text("Detection of foreign images by predictive entropy, AUROC by dataset:")
         kinds = {name: Quantity(name.split("/")[1], lower_is_better=False) for name in foreign}
         page.table(*_table(rows, kinds))
     page.text(

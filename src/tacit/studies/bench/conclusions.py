@@ -13,11 +13,11 @@ from tacit.studies.bench.summary import QUANTITIES, Estimate, Quantity, estimate
 
 SIGNIFICANCE = 0.05
 SENTENCES = 3
-FOREIGN = "foreign"  # the mean AUROC over all out-of-distribution sets
+FOREIGN = "foreign"  # the mean AUROC over all foreign sets
 SUBJECTS = {
     "nll": "NLL on test images",
     "corrupted_nll": "NLL on corrupted images",
-    FOREIGN: "AUROC of out-of-distribution detection",
+    FOREIGN: "AUROC of detection of foreign images",
     "error": "error on test images, in percent,",
     "ece": "ECE on test images",
 }
