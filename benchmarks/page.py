@@ -88,7 +88,9 @@ def summary(rows: Mapping[str, Mapping[str, float]]) -> str:
             for name, row in rows.items()
             if name.startswith(start) and name.endswith(end)
         ]
-        sentences.append(f"{what} takes, relative to the plain network, {'; '.join(ratios)}.")
+        sentences.append(
+            f"{what} takes, as a multiple of the plain network's time, {'; '.join(ratios)}."
+        )
     return " ".join(sentences)
 
 

@@ -16,6 +16,7 @@ import functools
 import json
 import os
 import re
+import select
 import shutil
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 WIDTHS = (1280, 390)
 HEIGHT = 900
-SECONDS = 60  # longest wait for an answer of the browser
+SECONDS = 300  # longest wait for the browser
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -177,6 +178,8 @@ class Browser:
 
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
+            if not select.select([self._messages], [], [], SECONDS)[0]:
+                raise TimeoutError(f"Chromium has not answered for {SECONDS} seconds.")
             part = os.read(self._messages, 1 << 20)
             if not part:
                 raise EOFError("Chromium ended unexpectedly.")

@@ -106,12 +106,13 @@ def test_the_page_starts_with_three_sentences_on_the_saved_ratios():
     }
     keys = ("ratio", "ratio_low", "ratio_high")
     text = page.summary({name: dict(zip(keys, row, strict=True)) for name, row in rows.items()})
+    takes = "takes, as a multiple of the plain network's time,"
     assert text == (
-        "A training step of the default takes, relative to the plain network, "
-        "1.20 (1.10 to 1.30) for A, batch 8; 2.00 (1.90 to 2.10) for B. "
-        "A training step with dropout in the same layers takes, relative to the plain network, "
-        "1.40 (1.30 to 1.50) for A, batch 8. "
-        "A prediction takes, relative to the plain network, 3.00 (2.00 to 4.00) for B, 32 samples."
+        f"A training step of the default {takes} 1.20 (1.10 to 1.30) for A, batch 8; "
+        "2.00 (1.90 to 2.10) for B. "
+        f"A training step with dropout in the same layers {takes} 1.40 (1.30 to 1.50) for A, "
+        "batch 8. "
+        f"A prediction {takes} 3.00 (2.00 to 4.00) for B, 32 samples."
     )
 
 
