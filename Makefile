@@ -10,7 +10,7 @@ WORKERS ?= 2
 # Of the tests' environment: one thread per worker is faster than all threads for each.
 THREADS := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo test lint types tests test-torch test-data format bench bench-peers docs clean
+.PHONY: demo test lint types tests test-torch test-data format bench bench-peers docs site-check clean
 
 demo: $(ENV)
 	$(BIN)/tacit demo
@@ -64,6 +64,10 @@ bench-peers: $(ENV)
 
 docs: $(ENV)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Opens all pages in Chromium, which has to be installed (Debian: apt-get install chromium); minutes.
+site-check: docs
+	nice $(BIN)/python docs/check_site.py --generate site results benchmarks/results
 
 clean:
 	rm -rf .venv .venv-torch-* site build dist .mypy_cache .pytest_cache .ruff_cache

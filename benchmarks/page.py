@@ -13,6 +13,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from benchmarks.step_time import DEFAULT, DROPOUT
 from tacit.studies.report import Page
 
 AXES = {
@@ -73,16 +74,38 @@ def learned_alike(page: Page, learned: Mapping[str, Mapping[str, Mapping[str, fl
     page.table(["", "turns", "independent", "difference"], cells)
 
 
+def summary(rows: Mapping[str, Mapping[str, float]]) -> str:
+    """Return what the default, dropout and samples cost, in three sentences."""
+    sentences = []
+    for start, end, what in (
+        ("training step, ", DEFAULT, "A training step of the default"),
+        ("training step, ", DROPOUT, "A training step with dropout in the same layers"),
+        ("prediction, ", "", "A prediction"),
+    ):
+        ratios = [
+            f"{row['ratio']:.2f} ({row['ratio_low']:.2f} to {row['ratio_high']:.2f}) for "
+            f"{name.removeprefix(start).removesuffix(end)}"
+            for name, row in rows.items()
+            if name.startswith(start) and name.endswith(end)
+        ]
+        sentences.append(
+            f"{what} takes, as a multiple of the plain network's time, {'; '.join(ratios)}."
+        )
+    return " ".join(sentences)
+
+
 def page(results: Path) -> Page:
     """Return the page; benchmarks without results are omitted."""
     made = Page("What it costs")
     found: dict[str, Any] = {
         path.stem: json.loads(path.read_text()) for path in sorted(results.glob("*.json"))
     }
+    if "step_time" in found:
+        made.text(summary(found["step_time"]["rows"]))
     where = next(iter(found.values()))["environment"]
     made.text(
         "Times are ratios to the plain network, measured interleaved in one run: medians with a "
-        f"bootstrap interval, on {where['cores']} cores of {where['machine']}, "
+        f"95 % bootstrap interval, on {where['cores']} cores of {where['machine']}, "
         f"torch {where['torch']}."
     )
     if "step_time" in found:
@@ -99,7 +122,11 @@ def page(results: Path) -> Page:
     if "scaling" in found:
         made.heading("How a training step grows")
         for axis, label in AXES.items():
-            made.figure(drawn(found["scaling"]["curves"][axis], label), f"Cost against {axis}")
+            made.figure(
+                drawn(found["scaling"]["curves"][axis], label),
+                f"Time of a training step relative to the plain network, against the {label}. "
+                "Bands: 95 % intervals.",
+            )
     if "directions" in found:
         made.heading("What is learned with directions that take turns")
         made.text(
@@ -110,7 +137,11 @@ def page(results: Path) -> Page:
     if "inference" in found:
         made.heading("Predictions")
         curves, large = found["inference"]["curves"], found["inference"]["large"]
-        made.figure(drawn(curves, "samples"), "Cost of a prediction against samples")
+        made.figure(
+            drawn(curves, "samples"),
+            "Time of a prediction relative to the plain network, against the number of samples. "
+            "Bands: 95 % intervals.",
+        )
         table(made, found["inference"]["rows"])
         made.text(
             f"{large['images']:,} corrupted images of MNIST, 32 samples of LeNet-5 with all layers "

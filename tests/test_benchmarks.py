@@ -96,6 +96,26 @@ def test_the_page_shows_them_all(results, monkeypatch):
     assert "<img" in (results / "index.html").read_text()
 
 
+def test_the_page_starts_with_three_sentences_on_the_saved_ratios():
+    rows = {
+        f"training step, A, batch 8{step_time.DEFAULT}": (1.2, 1.1, 1.3),
+        f"training step, A, batch 8{step_time.DROPOUT}": (1.4, 1.3, 1.5),
+        f"training step, B{step_time.DEFAULT}": (2.0, 1.9, 2.1),
+        "training step, B": (9.0, 9.0, 9.0),
+        "prediction, B, 32 samples": (3.0, 2.0, 4.0),
+    }
+    keys = ("ratio", "ratio_low", "ratio_high")
+    text = page.summary({name: dict(zip(keys, row, strict=True)) for name, row in rows.items()})
+    takes = "takes, as a multiple of the plain network's time,"
+    assert text == (
+        f"A training step of the default {takes} 1.20 (1.10 to 1.30) for A, batch 8; "
+        "2.00 (1.90 to 2.10) for B. "
+        f"A training step with dropout in the same layers {takes} 1.40 (1.30 to 1.50) for A, "
+        "batch 8. "
+        f"A prediction {takes} 3.00 (2.00 to 4.00) for B, 32 samples."
+    )
+
+
 def test_memory_of_a_resnet_is_within_a_twentieth():
     assert step_time.memory(ResNet18, step_time.variational)["ratio"] < 1.05
     assert step_time.memory(ResNet18, tacit.variational)["ratio"] < 1.05

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from tacit.integrations.files import Evaluation, FileModel
 from tacit.likelihood.predictive import ClassPredictive
 from tacit.studies import plots
+from tacit.studies.estimates import mean_and_error
 from tacit.studies.report import Page
 
 MOST_POINTS = 2000  # of a scatter plot
@@ -26,9 +28,12 @@ def write_page(path: str | Path, model: FileModel, found: Evaluation, data: str)
         data: Name of the data.
     """
     page = Page(f"{model.target}: predictions for {Path(data).name}")
+    page.text(conclusions(model, found))
     page.text(
         f"A model for the {model.task} of {model.target} was evaluated on the "
-        f"{len(found.targets)} examples of {data}; its {model.describe_regions(found.level)}."
+        f"{len(found.targets)} examples of {data}; its {model.describe_regions(found.level)}. "
+        "±: standard errors over examples.",
+        soft=True,
     )
     rows = [[name, f"{value:.4g}"] for name, value in found.metrics.items()]
     page.table(["metric", "value"], rows)
@@ -44,6 +49,39 @@ def write_page(path: str | Path, model: FileModel, found: Evaluation, data: str)
     return page.write(path)
 
 
+def conclusions(model: FileModel, found: Evaluation) -> str:
+    """Return three sentences: how good predictions and regions are, and how many are foreign."""
+    count, numbers = len(found.targets), found.metrics
+    if found.log_probs is not None:
+        correct = (found.log_probs.argmax(-1) == found.targets).double()
+        mean, error = mean_and_error(100 * correct)
+        most = 100 * torch.bincount(found.targets).max().item() / count
+        first = (
+            f"The model predicts {mean:.1f} ± {error:.1f} % of the {count} examples correctly, "
+            f"where the most frequent class alone would give {most:.1f} %."
+        )
+        what, size = "set", f"{numbers['mean_set_size']:.3g} of {len(model.classes)} classes"
+    else:
+        assert found.mean is not None
+        squared = (found.mean - found.targets.flatten()).double().square()
+        mean, error = mean_and_error(squared)
+        spread = found.targets.double().std(correction=0).item()
+        rmse = math.sqrt(mean)
+        first = (
+            f"The root mean squared error is {rmse:.3g} ± {error / (2 * rmse or 1):.1g} over "
+            f"{count} examples, whose targets have a standard deviation of {spread:.3g}."
+        )
+        what, size = "interval", f"{numbers['mean_interval_width']:.3g} wide"
+    level = f"{100 * found.level:g}"
+    share = numbers[f"{what}_coverage_{level}"]
+    error = math.sqrt(share * (1 - share) / count)
+    return (
+        f"{first} The {what}s for a probability of {level} % contain {100 * share:.1f} ± "
+        f"{100 * error:.1f} % of the targets; on average they are {size}. "
+        f"{100 * numbers['foreign']:.1f} % of the examples are unlike the training data."
+    )
+
+
 def _add_classes(page: Page, model: FileModel, log_probs: Tensor, labels: Tensor) -> None:
     # Averaged over functions already: the figures need only the probabilities.
     prediction = ClassPredictive(log_probs[None], class_names=model.classes)
@@ -55,7 +93,7 @@ def _add_classes(page: Page, model: FileModel, log_probs: Tensor, labels: Tensor
     )
     page.figure(
         plots.plot_confidence(prediction, labels),
-        "Confidence of correct and of wrong predictions. Wrong ones should not be confident.",
+        "Confidence of correct and of wrong predictions.",
     )
     page.heading("Selective prediction")
     page.figure(

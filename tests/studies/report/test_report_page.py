@@ -119,6 +119,15 @@ def test_the_page_says_that_both_networks_have_a_temperature(page):
     assert "The temperatures of both were fitted on the same 100 further images." in text
 
 
+def test_the_page_starts_with_three_sentences_on_the_results(page):
+    text = page.read_text()
+    summary = re.search("<p>(.*?)</p>", text)[1]
+    plain, ours = re.findall(r"<td>([\d.]+)%</td>", text)
+    assert f"in percent, is {ours} and {plain} (" in summary
+    assert summary.count(" ± ") == 4
+    assert len(re.findall(r"\.(?= |$)", summary)) == 3
+
+
 def test_text_is_escaped(tmp_path):
     page = Page("a < b")
     page.text("<script>alert(1)</script>")

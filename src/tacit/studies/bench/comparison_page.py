@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from tacit.methods.by_name import METHODS
+from tacit.studies.bench.conclusions import SIGNIFICANCE, conclusions
 from tacit.studies.bench.grid import Cell
 from tacit.studies.bench.results import failed_names
 from tacit.studies.bench.summary import QUANTITIES, REFERENCE, Estimate, Quantity, Row, summarize
 from tacit.studies.plots import plot_comparison, plot_cost, plot_heat
 from tacit.studies.report import Page
 
-SIGNIFICANCE = 0.05
 MARKS = {True: " ↑", False: " ↓"}  # significantly better or worse than the reference
 COSTS = ("seconds", "parameters")  # quantities that are not tested for significance
 
@@ -45,7 +45,14 @@ def make_report(
     order = [*METHODS, *(result["cell"].method for result in results)]
     rows = sorted(summarize(results), key=lambda row: order.index(row.method))
     page = Page(title)
-    page.text("Means over seeds ± standard errors. sp: standard parametrization; mup: muP.")
+    if summary := conclusions(results):
+        page.text(" ".join(summary))
+        page.text(
+            "Leads are mean differences over common seeds ± standard errors; significant: "
+            f"p < {SIGNIFICANCE} in a two-sided paired t-test, not corrected for multiple testing.",
+            soft=True,
+        )
+    page.text("Tables: means over seeds ± standard errors. sp: standard parametrization; mup: muP.")
     if any(found.p is not None for row in rows for found in row.numbers.values()):
         page.text(
             f"↑ and ↓: significantly better and worse than {REFERENCE} (p < {SIGNIFICANCE}, "
@@ -66,20 +73,24 @@ def make_report(
     page.table(
         ["name", "settings"],
         [[name, text] for name, text in {r["cell"].method: r["method"] for r in results}.items()],
+        wrap=True,
     )
     return page
 
 
 def _section(page: Page, rows: Sequence[Row]) -> None:
     clean = ("error", "nll", "ece", "aurc")
-    page.text("Test images:")
+    page.text("Test images (AURC: area under the risk-coverage curve):")
     header, lines = _table(rows, {name: QUANTITIES[name] for name in clean})
     counts = [str(row.numbers["nll"].count) for row in rows]
     page.table(
         [header[0], "seeds", *header[1:]],
         [[line[0], count, *line[1:]] for line, count in zip(lines, counts, strict=True)],
     )
-    page.figure(plot_comparison(_panels(rows, clean[:3])), "Test images: means ± standard errors")
+    page.figure(
+        plot_comparison(_panels(rows, clean[:3])),
+        "Error, NLL and ECE on test images: means over seeds ± standard errors.",
+    )
     corrupted = [n for n in QUANTITIES if n.startswith("corrupted_") and n in rows[0].numbers]
     if corrupted:
         page.text("Corrupted images, mean over all corruptions:")
@@ -87,8 +98,8 @@ def _section(page: Page, rows: Sequence[Row]) -> None:
         for name in ("error", "nll", "ece"):
             page.figure(
                 plot_heat(_heat(rows, name)),
-                f"Corrupted images: {QUANTITIES[name].title} by corruption; darker is worse within "
-                "each column",
+                f"Corrupted images: {QUANTITIES[name].title} by corruption, means over seeds. "
+                "Darker: larger within the column.",
             )
     foreign = [name for name in rows[0].numbers if name.startswith("foreign/")]
     if foreign:
@@ -115,7 +126,10 @@ def _section(page: Page, rows: Sequence[Row]) -> None:
             }
             for title, name in heights.items()
         }
-        page.figure(plot_cost(panels), "NLL against cost: left is cheaper, lower is better")
+        page.figure(
+            plot_cost(panels),
+            "NLL against the time of training relative to the plain network, means over seeds.",
+        )
 
 
 def _settings(cells: Sequence[Cell]) -> str:

@@ -30,7 +30,7 @@ QUANTITIES: dict[str, Quantity] = {
     "error": Quantity("error, %", ".2f"),
     "nll": Quantity("NLL"),
     "ece": Quantity("ECE", ".4f"),
-    "aurc": Quantity("AURC (risk over coverage)", ".4f"),
+    "aurc": Quantity("AURC", ".4f"),
     "corrupted_error": Quantity("error, %", ".2f"),
     "corrupted_nll": Quantity("NLL"),
     "corrupted_ece": Quantity("ECE"),

@@ -195,6 +195,7 @@ EXPERIMENT = Experiment(
     covariances, five seeds. Full rank at width 64 means 4160 directions. Takes 20 seconds on two
     cores.
     """,
+    caption="Change of each layer's features after one to five steps against the width",
     claims=("coordinate-check",),
     scales={
         "smoke": {"widths": (4, 8), "seeds": 1, "steps": 2, "samples": 4},

@@ -118,6 +118,7 @@ EXPERIMENT = Experiment(
     training runs are those of `in_distribution`. GVI is compared in `gvi_comparison`.
     """,
     figure="Fig. 5 and a figure of the supplement",
+    caption="Each method on corrupted images, means over seeds",
     claims=("corruptions",),
     scales=comparison.SCALES,
     minutes=comparison.MINUTES,

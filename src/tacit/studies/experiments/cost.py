@@ -214,6 +214,7 @@ EXPERIMENT = Experiment(
     plain network's step. Memory is counted: parameters, gradients, momentum, and the tensors that
     autograd saves; the copy of the prior that GVI and mean-field VI keep is not.
     """,
+    caption="Time and memory of a training step of each method relative to the plain network",
     claims=("cost",),
     scales={
         "smoke": {"repeats": 1, "batch": 4, "large": False},

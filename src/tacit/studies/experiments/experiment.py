@@ -39,6 +39,7 @@ class Experiment:
         verdicts: Returns the verdicts on the claims, from the numbers and the arguments of
             `compute` that gave them.
         draw: Writes the figures into a folder, from the numbers.
+        caption: What its figures show, without a full stop.
         figure: Its figure in the paper.
 
     Raises:
@@ -55,6 +56,7 @@ class Experiment:
     compute: Callable[..., dict[str, Any]]
     verdicts: Callable[[dict[str, Any], Mapping[str, Any]], list[Verdict]]
     draw: Callable[[dict[str, Any], Path], None]
+    caption: str
     figure: str = ""
 
     def __post_init__(self) -> None:

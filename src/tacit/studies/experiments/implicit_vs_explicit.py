@@ -350,6 +350,8 @@ EXPERIMENT = Experiment(
     and gradient flow in closed form for the network linearised at the prior's mean, for the same
     time. The paper states neither data, width nor number of steps.
     """,
+    caption="Prior and trained predictions with two standard deviations, sampled functions, their "
+    "mean (black) and the observations (orange), for each way of training",
     claims=("regression-interpolates",),
     scales={
         "smoke": {

@@ -267,6 +267,8 @@ EXPERIMENT = Experiment(
     gradient flow. Right: where the support vectors don't span the data, the distance of the
     projected, rescaled iterates to the projected limit, which falls like 1 / log t.
     """,
+    caption="Trained ensembles against trained distributions; expected squared error and variance "
+    "under gradient flow; distance of the projected iterates to their limit",
     claims=(
         "ensemble-equivalence",
         "error-equals-variance-flow",

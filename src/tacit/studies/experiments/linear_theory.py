@@ -385,6 +385,9 @@ EXPERIMENT = Experiment(
     closed forms of `tacit.theory`: claims `regression-limit`, `error-equals-variance-sgd`,
     `classification-max-margin`, `classification-collapse`.
     """,
+    caption="A prediction and its standard deviation during training; error and variance; "
+    "distance to the prior of all minimisers; distance to the max-margin direction and "
+    "variance in classification",
     claims=(
         "regression-limit",
         "error-equals-variance-sgd",

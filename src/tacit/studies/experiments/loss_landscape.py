@@ -134,6 +134,8 @@ EXPERIMENT = Experiment(
     loss of a distribution over the weights has a family of minima, all distributions on that line;
     gradient descent converges to the one closest to the prior.
     """,
+    caption="Paths of gradient descent on the loss of two weights, and on the expected loss of a "
+    "distribution over them",
     claims=("regression-limit",),
     scales={"smoke": {"steps": 4}, "cpu": {}, "paper": {}},
     minutes={"smoke": 0.1, "cpu": 0.1, "paper": 0.1},

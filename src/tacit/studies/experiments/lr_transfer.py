@@ -281,8 +281,8 @@ def _transfer(
     return judge(
         within(found, reference) if works else higher(found),
         "test error at the rate of the smallest width minus that at the own rate, both chosen by "
-        f"validation NLL, mean over widths beyond 256, in points: {found}; two seeds differ by "
-        f"{reference:.2f}",
+        f"validation NLL, mean over widths beyond 256, in points: {found}"
+        + ("" if math.isnan(reference) else f"; two seeds differ by {reference:.2f}"),
         "no larger than the difference between two seeds at the own rate"
         if works
         else "above 0, over seeds: beyond 256 units transfer works poorly",
@@ -363,6 +363,8 @@ EXPERIMENT = Experiment(
     128 to 2048 and all images.
     """,
     figure="Fig. 3",
+    caption="Training loss against learning rate for each width, and test error at transferred "
+    "learning rates relative to the best",
     claims=("lr-transfer",),
     scales={
         "smoke": {"data": "digits", "widths": (16, 32), "powers": (-6, -4), "epochs": 1, "jobs": 1},

@@ -278,6 +278,8 @@ EXPERIMENT = Experiment(
     temperature fitted on validation data. Right: the norm of the mean against log t.
     """,
     figure="supplement, NLL overfitting",
+    caption="Training loss and test error, test NLL with and without rescaling, and the norm of "
+    "the mean, during training",
     claims=("nll-overfitting",),
     scales={
         "smoke": {"steps": 20, "samples": 4, "seeds": 2, "jobs": 1},

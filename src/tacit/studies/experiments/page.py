@@ -13,7 +13,7 @@ from tacit.studies.experiments.evidence import all_of
 from tacit.studies.experiments.experiment import Experiment
 from tacit.studies.experiments.registry import EXPERIMENTS
 from tacit.studies.experiments.reproduction import is_saved, judge, read_saved
-from tacit.studies.experiments.verdict import UNDECIDED, Verdict
+from tacit.studies.experiments.verdict import FAILS, HOLDS, UNDECIDED, Verdict
 from tacit.studies.report import Page
 
 PAPER = "paper"  # subfolder whose results replace those of smaller scales
@@ -73,13 +73,8 @@ def write_page(out: Path) -> Path:
 
 def _claims(page: Page, found: Sequence[Found]) -> None:
     """Add the table with one row for each claim of the paper."""
-    rows = [_claim(claim, found) for claim in CLAIMS]
-    states = Counter(row[0].partition(" (")[0] for row in rows)
-    page.text(
-        f"{len(rows)} claims of the paper: "
-        + ", ".join(f"{count} {state}" for state, count in states.most_common())
-        + "."
-    )
+    rows = {claim: _claim(claim, found) for claim in CLAIMS}
+    page.text(_conclusions(rows, found))
     page.text(
         "A claim holds if all its parts hold. Each verdict compares the numbers of a run with a "
         "reference that is computed beside them, with the uncertainty over seeds, by code that "
@@ -88,8 +83,29 @@ def _claims(page: Page, found: Sequence[Found]) -> None:
         soft=True,
     )
     page.table(
-        ["verdict", "claim", "number", "in the paper", "scale, and what it lacks"], rows, wrap=True
+        ["verdict", "claim", "number", "in the paper", "scale, and what it lacks"],
+        list(rows.values()),
+        wrap=True,
     )
+
+
+def _conclusions(rows: Mapping[str, Sequence[str]], found: Sequence[Found]) -> str:
+    """Return three sentences: which claims hold, which fail or are open, and our own questions."""
+    states = {claim: row[0].partition(" (")[0] for claim, row in rows.items()}
+    held, failed = ([c for c, state in states.items() if state == s] for s in (HOLDS, FAILS))
+    undecided = len(states) - len(held) - len(failed)
+    own = Counter(verdict.state for each in found for verdict in each.verdicts if verdict.ours)
+    answers = ", ".join(f"{state}: {count}" for state, count in own.most_common())
+    return (
+        f"{len(held)} of the {len(states)} claims of the paper hold in these runs{_names(held)}. "
+        f"{len(failed)} do not hold{_names(failed)}, and {undecided} are not decided at this "
+        "scale. Our own questions, beyond the paper's sentences, have these answers: "
+        f"{answers or 'none yet'}."
+    )
+
+
+def _names(claims: Sequence[str]) -> str:
+    return f" ({', '.join(claims)})" if claims else ""
 
 
 def _claim(claim: str, found: Sequence[Found]) -> list[str]:
@@ -189,7 +205,8 @@ def _section(page: Page, each: Found, out: Path) -> None:
     for claim in experiment.claims:
         page.text(f"The paper's claim {claim}: {CLAIMS[claim]}")
     for picture in sorted(folder.glob("*.png")):
-        caption = f"{name}: {picture.stem.replace('_', ' ')}"
+        detail = picture.stem.replace("_", " ")
+        caption = experiment.caption + (f": {detail}." if picture.stem != name else ".")
         page.picture(picture.read_bytes(), caption, f"{place.as_posix()}/{picture.name}")
     for verdict in each.verdicts:
         subject = f" ({verdict.subject})" if verdict.subject else ""

@@ -138,6 +138,7 @@ EXPERIMENT = Experiment(
     R^-1/2 of its scale and the learning rate of S at 1/R of the mean's (SGD), and, for comparison,
     with the mean's learning rate.
     """,
+    caption="Movement of the features against the rank, for two learning rates of S",
     claims=("rank-scaling",),
     scales={"smoke": {"ranks": (1, 4), "seeds": 1}, "cpu": {}, "paper": {"seeds": 50}},
     minutes={"smoke": 0.1, "cpu": 0.5, "paper": 2},

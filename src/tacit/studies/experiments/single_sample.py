@@ -361,6 +361,7 @@ def draw(results: dict[str, Any], folder: Path) -> None:
 def _draw_small_rate(results: dict[str, Any], folder: Path) -> None:
     """Draw the test error during training at the paper's small learning rate."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import NullFormatter
 
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     for axis, optimizer in zip(figure.subplots(1, len(MOMENTA), sharey=True), MOMENTA, strict=True):
@@ -372,6 +373,7 @@ def _draw_small_rate(results: dict[str, Any], folder: Path) -> None:
             axis.plot(steps, list(found.values()), style, marker=".", label=way)
         title = f"{optimizer}, learning rate {SMALL:g}"
         axis.set(xscale="log", yscale="log", xlabel="steps", ylabel="test error", title=title)
+        axis.xaxis.set_minor_formatter(NullFormatter())
     axis.legend(fontsize="small")
     for ending in ("pdf", "png"):
         saved(figure, folder / f"small_rate.{ending}")
@@ -388,6 +390,7 @@ EXPERIMENT = Experiment(
     for 10 epochs, "paper" on all images for 50.
     """,
     figure="Fig. 2 and three figures of the supplement",
+    caption="Test error or NLL for each number of functions per step",
     claims=("single-sample",),
     scales={
         "smoke": {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+HOLDS, FAILS = "holds", "does not hold"
 UNDECIDED = "not decided at this scale"
 UNCERTAIN = "the difference is within its uncertainty over seeds"
 
@@ -44,7 +45,7 @@ class Verdict:
     @property
     def state(self) -> str:
         """The verdict in words."""
-        words = {True: "holds", False: "does not hold", None: UNDECIDED}
+        words = {True: HOLDS, False: FAILS, None: UNDECIDED}
         return words[self.holds]
 
     @property

@@ -29,11 +29,14 @@ h1 { font-size: 1.7rem; line-height: 1.2; } h2 { font-size: 1.25rem; margin-top:
 p.soft, figcaption { color: var(--soft); font-size: .92rem; }
 figure { margin: 1rem 0; } figure img { width: 100%; max-width: 100%; height: auto;
   background: #fff; border-radius: 6px; padding: 6px; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; min-width: 100%; }
-th, td { padding: .35rem .7rem; border-bottom: 1px solid var(--line); text-align: right;
-  white-space: nowrap; } th:first-child, td:first-child { text-align: left; }
+.scroll { overflow-x: auto; } table { border-collapse: collapse; min-width: 100%;
+  font-size: .86rem; }
+th, td { padding: .35rem .5rem; border-bottom: 1px solid var(--line); text-align: right;
+  white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; white-space: normal; overflow-wrap: anywhere;
+  min-width: 9rem; position: sticky; left: 0; background: var(--page); }
 table.text th, table.text td { text-align: left; white-space: normal; vertical-align: top;
-  overflow-wrap: anywhere; font-size: .88rem; line-height: 1.4; }
+  overflow-wrap: anywhere; line-height: 1.4; }
 table.text td:nth-child(2) { min-width: 14rem; }
 table.text td:first-child { font-weight: 600; min-width: 6.5rem; }
 table.text th { overflow-wrap: normal; }
