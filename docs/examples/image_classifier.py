@@ -1,0 +1,194 @@
+# %% [markdown]
+# # A calibrated image classifier
+#
+# A classifier is calibrated if nine in ten of the predictions that it makes with 90 % confidence
+# are right. Its confidence can then be used: to answer only if it is high, or to pass doubtful
+# images to a person. This tutorial trains LeNet-5 on pictures of clothes twice, as a plain
+# network and with random weights, and asks three questions. Are the confidences right on test
+# images? Are they still right when images are degraded? What can be guaranteed?
+#
+# ## Data
+#
+# Fashion-MNIST has ten classes of grey images of 28 x 28. We train on 4,000 of them, few enough
+# to overfit. The validation images are for the temperature only. The test images come in two
+# parts: one to check the confidences, and one for the guarantees at the end, which need images
+# that nothing else has used.
+
+# %%
+from dataclasses import replace
+
+import torch
+from matplotlib import pyplot as plt
+
+import tacit
+
+data = tacit.data.fashion_mnist()  # small: __import__("small_images").digits()
+size = 2000  # small: 300
+train, validation = data.train[: 2 * size], data.validation[:size]
+test, held_out = data.test[:size], data.test[size : 2 * size]
+print(train, validation, test, held_out)
+
+# %% [markdown]
+# ## Two networks
+#
+# First the plain network. `tacit.fit` trains it too; it has no likelihood of its own, so we pass
+# one. We keep its predictions on the test images as they are, then fit a temperature on the
+# validation images: one number, which divides all logits. A temperature above 1 lowers every
+# confidence; no label changes.
+
+# %%
+settings = {"epochs": 40, "lr": 0.05, "average": 0.5, "progress": False}  # small: {"epochs": 10}
+
+torch.manual_seed(0)
+net = tacit.models.LeNet5()
+likelihood = tacit.Categorical(train.class_names)
+tacit.fit(net, train, likelihood=likelihood, **settings)
+uncalibrated = tacit.predict(net, test, likelihood=likelihood)
+found = tacit.calibrate(net, validation, likelihood=likelihood)
+print(f"plain: temperature {found.temperature:.2f}")
+
+# %% [markdown]
+# Then the same network, from the same initial weights, with random weights. `tacit.variational`
+# gives all layers but the first noise in proportion to their weights, and in training each image
+# has its own draw of it. Nothing else differs.
+
+# %%
+torch.manual_seed(0)
+model = tacit.variational(tacit.models.LeNet5(), likelihood=tacit.Categorical(train.class_names))
+tacit.fit(model, train, **settings)
+found = tacit.calibrate(model, validation)
+print(f"random weights: temperature {found.temperature:.2f}")
+
+# %% [markdown]
+# ## Test images
+#
+# A prediction has probabilities, a label, a confidence and several scores of uncertainty; for a
+# model with random weights it averages 32 sampled functions.
+
+# %%
+predictions = {
+    "plain": uncalibrated,
+    "plain, temperature": tacit.predict(net, test, likelihood=likelihood),
+    "random weights, temperature": tacit.predict(model, test),
+}
+print(f"{'':28}accuracy    NLL    ECE")
+for name, prediction in predictions.items():
+    scores = prediction.scores(test.targets)
+    print(f"{name:28}{scores['accuracy']:8.1%}{scores['nll']:7.3f}{scores['ece']:7.3f}")
+
+# %% [markdown]
+# ECE is the mean distance of confidence and accuracy over 15 bins of confidence. It is never 0 on
+# finite data. To see how small it can be, we draw labels from the confidences themselves, as for
+# a perfectly calibrated network:
+
+# %%
+confidence = predictions["random weights, temperature"].confidence
+chance = torch.tensor(
+    [tacit.metrics.calibration_error(confidence, torch.rand(size) < confidence) for _ in range(200)]
+)
+print(
+    f"ECE of perfect calibration: {chance.mean():.3f}, at most {chance.quantile(0.95):.3f} in 95 %"
+)
+
+# %% [markdown]
+# The reliability diagram shows the same by confidence. Below the diagonal a network is right less
+# often than it says: it is overconfident.
+
+# %%
+# alt: Accuracy against confidence in ten bins, with the diagonal. The plain network is below it.
+figure, axis = plt.subplots(figsize=(6, 4.5), layout="constrained")
+axis.plot([0, 1], [0, 1], "--", color="grey", label="calibrated")
+for name, prediction in predictions.items():
+    bins = tacit.metrics.reliability(
+        prediction.confidence, prediction.label == test.targets, bins=10, adaptive=True
+    )
+    axis.plot(bins.confidence, bins.accuracy, "o-", label=name)
+axis.set(xlabel="confidence (mean of a bin)", ylabel="accuracy", xlim=(0.3, 1), ylim=(0.3, 1))
+axis.legend()
+# %% [markdown]
+# ## The most and the least certain images
+#
+# Numbers hide what a network is uncertain about. Sort by `entropy`, and look.
+
+# %%
+# alt: Two rows of six pictures of clothes.
+prediction = predictions["random weights, temperature"]
+order = prediction.entropy.argsort()
+figure, axes = plt.subplots(2, 6, figsize=(9, 4.2), layout="constrained")
+for axis, i in zip(axes.flat, [*order[:6], *order[-6:]], strict=True):
+    axis.imshow(test.pixels[i, 0].numpy(), cmap="gray_r")
+    right = prediction.label[i] == test.targets[i]
+    label, truth = (train.class_names[k] for k in (prediction.label[i], test.targets[i]))
+    text = f"{label}, {prediction.confidence[i]:.0%}" + ("" if right else f"\nis a {truth}")
+    axis.set_title(text, fontsize=10, color="black" if right else "tab:red")
+    axis.set(xticks=[], yticks=[])
+for axis, text in zip(axes[:, 0], ("most certain", "least certain"), strict=True):
+    axis.set_ylabel(text)
+
+# %% [markdown]
+# ## Degraded images
+#
+# A temperature is fitted on images like the training images. Here the test images are degraded in
+# five ways, with five severities each. The question is whether confidence falls as accuracy does.
+
+# %%
+kinds = ("shot_noise", "glass_blur", "fog", "rotate", "translate")
+few = test[: size // 5]
+networks = {
+    "plain, temperature": (net, likelihood),
+    "random weights, temperature": (model, model.likelihood),
+}
+
+
+def degraded(images, severity):
+    """Return images with each kind of corruption, one kind after the other."""
+    pixels = [tacit.data.corrupt(images.pixels, kind, severity) for kind in kinds]
+    return replace(images, pixels=torch.cat(pixels), targets=images.targets.repeat(len(kinds)))
+
+
+accuracy, confidence = ({name: [] for name in networks} for _ in range(2))
+for severity in range(6):
+    images = degraded(few, severity) if severity else few
+    for name, (network, own) in networks.items():
+        prediction = tacit.predict(network, images, likelihood=own)
+        accuracy[name].append((prediction.label == images.targets).float().mean())
+        confidence[name].append(prediction.confidence.mean())
+
+# %%
+# alt: Accuracy and mean confidence against severity.
+figure, axis = plt.subplots(figsize=(6.5, 4.2), layout="constrained")
+for name, color in zip(networks, ("tab:orange", "tab:green"), strict=True):
+    axis.plot(confidence[name], "o--", color=color, label=f"{name}: confidence")
+    axis.plot(accuracy[name], "o-", color=color, label=f"{name}: accuracy")
+axis.set(xlabel="severity (0: as they are)", ylabel="accuracy, mean confidence", ylim=(0, 1))
+axis.legend(fontsize="small")
+# %% [markdown]
+# ## Answer, or abstain
+#
+# `select` finds the confidence above which at most 5 % of the answers are wrong. The bound is not
+# an estimate: over draws of the held-out images, it holds with a probability of 95 %.
+
+# %%
+risk = 0.05  # small: 0.5
+rule = tacit.predict(model, held_out).select(held_out.targets, risk=risk)
+shifted = degraded(few, 3)
+for name, images in (("test images", test), ("degraded images", shifted)):
+    prediction = tacit.predict(model, images)
+    answered = rule(prediction)
+    wrong = (prediction.label != images.targets)[answered].float().mean()
+    print(f"{name}: {answered.float().mean():.0%} answered, {wrong:.1%} of the answers wrong")
+
+# %% [markdown]
+# ## A set of classes
+#
+# Instead of abstaining, a classifier can name several classes. `conformal` chooses them so that
+# the set contains the true class with the given probability.
+
+# %%
+sets = tacit.conformal(tacit.predict(model, held_out), held_out.targets, level=0.95)
+for name, images in (("test images", test), ("degraded images", shifted)):
+    found = sets(tacit.predict(model, images))
+    coverage, number = found.coverage(images.targets), found.size.float().mean()
+    print(f"{name}: {coverage:.1%} contain the true class, {number:.2f} classes on average")
+for names in sets(tacit.predict(model, test)).label_names[:6]:
+    print(names)
