@@ -193,13 +193,13 @@ axis.set(xlabel="severity (0: as they are)", ylabel="accuracy, mean confidence",
 axis.legend(fontsize="small")
 # %% [markdown]
 # Accuracy falls by more than half, confidence by a third: from severity 3 on both networks are
-# overconfident, and the temperature, fitted on intact images, doesn't help. Random weights make
-# the mild degradations less harmful, in accuracy and in NLL. At severities 4 and 5 they make no
-# difference.
+# overconfident, for the temperature was fitted on intact images, and is too low for these. Random
+# weights make mild degradations less harmful, in accuracy and in NLL. At severities 4 and 5 they
+# make hardly a difference.
 #
-# These are five of fifteen corruptions, and one training. The README has the means over all of
-# them and three seeds: the default has a lower NLL than a plain network, and a higher one than
-# dropout or an ensemble of five networks.
+# These are five of fifteen corruptions, and one training. [The comparison](../benchmark.md) has
+# all of them with three seeds: on corrupted images the default has a lower NLL than a plain
+# network, and a higher one than dropout and an ensemble of five networks.
 #
 # ## Answer, or abstain
 #
