@@ -26,7 +26,6 @@ data = tacit.data.fashion_mnist()  # small: __import__("small_images").digits()
 size = 2000  # small: 300
 train, validation = data.train[: 2 * size], data.validation[:size]
 test, held_out = data.test[:size], data.test[size : 2 * size]
-print(train, validation, test, held_out)
 
 # %% [markdown]
 # ## Two networks
