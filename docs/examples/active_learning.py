@@ -133,9 +133,9 @@ right.legend()
 # %% [markdown]
 # ## What this says
 #
-# Margin is better than random at every number of labels, by about a point, but with six runs the
-# standard error (the bars) is more than half a point: this is a hint, not a proof. A single run
-# says nothing at all. At 400 labels, the six differences go from -2 to almost +4.
+# Margin is better than random at every number of labels, by about a point. With six runs that is
+# one to two standard errors (the bars): a hint, not a proof. A single run says nothing at all: at
+# 400 labels, the six differences go from -2 to almost +4.
 #
 # The entropy brings no gain. In a larger study, with LeNet-5, a pool of 10,000 images, up to 500
 # labels and eight runs, margin gains 2.9 ± .5 points at 500 labels, and the largest entropy loses
