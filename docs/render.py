@@ -4,9 +4,10 @@
     python docs/render.py tables text    # these
 
 A script is in the percent format that editors and Jupyter know: `# %% [markdown]` starts text,
-`# %%` starts code. A page shows what each cell prints and the figures it opens; a comment `# alt:`
-in the cell describes its figure. A trailing comment `# small: VALUE` replaces the value of an
-assignment when the tests run the script at a small size; pages don't show it.
+`# %%` starts code. A page shows what each cell prints, and the figures that it opens with pyplot or
+gives a name, as those of `tacit.plots`; a comment `# alt:` in the cell describes its figure. A
+trailing comment `# small: VALUE` replaces the value of an assignment when the tests run the script
+at a small size; pages don't show it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 DOCS = Path(__file__).parent
@@ -48,24 +50,33 @@ def shown(code: str) -> str:
 def run(source: str, name: str) -> Iterator[tuple[bool, str, str, list[Any]]]:
     """Run a script cell by cell; yield kind, content, printed text and new figures."""
     from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
 
     plt.switch_backend("agg")
     plt.close("all")
-    names: dict[str, Any] = {"__name__": name}
-    for is_text, body in cells(source):
-        printed = io.StringIO()
-        if not is_text:
-            with contextlib.redirect_stdout(printed):
-                exec(compile(body, f"{name}.py", "exec"), names)
-        figures = [plt.figure(number) for number in plt.get_fignums()]
-        yield is_text, body, printed.getvalue(), figures
-        plt.close("all")
+    module = ModuleType(name)
+    sys.modules[name] = module  # where pickle looks for the classes of the script
+    earlier: set[Figure] = set()
+    try:
+        for is_text, body in cells(source):
+            printed = io.StringIO()
+            if not is_text:
+                with contextlib.redirect_stdout(printed):
+                    exec(compile(body, f"{name}.py", "exec"), vars(module))
+            opened = [plt.figure(number) for number in plt.get_fignums()]
+            named = [value for value in vars(module).values() if isinstance(value, Figure)]
+            figures = [each for each in dict.fromkeys(opened + named) if each not in earlier]
+            earlier.update(figures)
+            yield is_text, body, printed.getvalue(), figures
+            plt.close("all")
+    finally:
+        del sys.modules[name]
 
 
 def render(script: Path) -> None:
     """Write the page of a script and its figures."""
     PAGES.mkdir(exist_ok=True)
-    name, start, parts, count = script.stem, time.perf_counter(), [], 0
+    name, start, parts, count = script.stem, time.process_time(), [], 0
     for old in PAGES.glob(f"{name}-*.png"):
         old.unlink()
     for is_text, body, printed, figures in run(script.read_text(), name):
@@ -80,10 +91,14 @@ def render(script: Path) -> None:
             count += 1
             figure.savefig(PAGES / f"{name}-{count}.png", dpi=120, bbox_inches="tight")
             parts.append(f"![{alt}]({name}-{count}.png)")
-    minutes = (time.perf_counter() - start) / 60
-    source = f"[docs/examples/{script.name}](../examples/{script.name})"
-    parts.append(f"The script: {source}; it ran in {minutes:.1f} minutes on one CPU core.")
+    parts.append(footer(script, time.process_time() - start))
     (PAGES / f"{name}.md").write_text("\n\n".join(parts) + "\n")
+
+
+def footer(script: Path, seconds: float) -> str:
+    """Return the last line of a page: where the script is, and the CPU time that it took."""
+    source = f"[docs/examples/{script.name}](../examples/{script.name})"
+    return f"The script: {source}. It took {seconds / 60:.1f} minutes of CPU time."
 
 
 def is_current(script: Path) -> bool:
