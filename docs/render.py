@@ -4,9 +4,10 @@
     python docs/render.py tables text    # these
 
 A script is in the percent format that editors and Jupyter know: `# %% [markdown]` starts text,
-`# %%` starts code. A page shows what each cell prints and the figures it opens; a comment `# alt:`
-in the cell describes its figure. A trailing comment `# small: VALUE` replaces the value of an
-assignment when the tests run the script at a small size; pages don't show it.
+`# %%` starts code. A page shows what each cell prints, and the figures that it opens with pyplot or
+gives a name, as those of `tacit.plots`; a comment `# alt:` in the cell describes its figure. A
+trailing comment `# small: VALUE` replaces the value of an assignment when the tests run the script
+at a small size; pages don't show it.
 """
 
 from __future__ import annotations
@@ -48,16 +49,21 @@ def shown(code: str) -> str:
 def run(source: str, name: str) -> Iterator[tuple[bool, str, str, list[Any]]]:
     """Run a script cell by cell; yield kind, content, printed text and new figures."""
     from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
 
     plt.switch_backend("agg")
     plt.close("all")
     names: dict[str, Any] = {"__name__": name}
+    earlier: set[Figure] = set()
     for is_text, body in cells(source):
         printed = io.StringIO()
         if not is_text:
             with contextlib.redirect_stdout(printed):
                 exec(compile(body, f"{name}.py", "exec"), names)
-        figures = [plt.figure(number) for number in plt.get_fignums()]
+        opened = [plt.figure(number) for number in plt.get_fignums()]
+        named = [value for value in names.values() if isinstance(value, Figure)]
+        figures = [each for each in dict.fromkeys(opened + named) if each not in earlier]
+        earlier.update(figures)
         yield is_text, body, printed.getvalue(), figures
         plt.close("all")
 

@@ -33,3 +33,19 @@ def test_page_shows_the_script(script, renderer):
 def test_small_sizes_replace_values(renderer):
     assert renderer.small("a = f(1)  # small: 2\nb = 3\n") == "a = 2\nb = 3\n"
     assert renderer.shown("# alt: x\na = f(1)  # small: 2") == "a = f(1)"
+
+
+def test_figures_are_those_opened_or_named(renderer):
+    source = "\n".join((
+        "# %%",
+        "from matplotlib import pyplot as plt",
+        "from matplotlib.figure import Figure",
+        "opened, axes = plt.subplots()",
+        "named = Figure()",
+        "# %%",
+        "second = Figure()",
+        "# %% [markdown]",
+        "# Text.",
+    ))  # fmt: skip
+    found = [figures for *_, figures in renderer.run(source, "figures")]
+    assert [len(figures) for figures in found] == [2, 1, 0]
