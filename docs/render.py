@@ -71,7 +71,7 @@ def run(source: str, name: str) -> Iterator[tuple[bool, str, str, list[Any]]]:
 def render(script: Path) -> None:
     """Write the page of a script and its figures."""
     PAGES.mkdir(exist_ok=True)
-    name, start, parts, count = script.stem, time.perf_counter(), [], 0
+    name, start, parts, count = script.stem, time.process_time(), [], 0
     for old in PAGES.glob(f"{name}-*.png"):
         old.unlink()
     for is_text, body, printed, figures in run(script.read_text(), name):
@@ -86,10 +86,14 @@ def render(script: Path) -> None:
             count += 1
             figure.savefig(PAGES / f"{name}-{count}.png", dpi=120, bbox_inches="tight")
             parts.append(f"![{alt}]({name}-{count}.png)")
-    minutes = (time.perf_counter() - start) / 60
-    source = f"[docs/examples/{script.name}](../examples/{script.name})"
-    parts.append(f"The script: {source}; it ran in {minutes:.1f} minutes on one CPU core.")
+    parts.append(footer(script, time.process_time() - start))
     (PAGES / f"{name}.md").write_text("\n\n".join(parts) + "\n")
+
+
+def footer(script: Path, seconds: float) -> str:
+    """Return the last line of a page: where the script is, and the CPU time that it took."""
+    source = f"[docs/examples/{script.name}](../examples/{script.name})"
+    return f"The script: {source}. It took {seconds / 60:.1f} minutes of CPU time."
 
 
 def is_current(script: Path) -> bool:
