@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 DOCS = Path(__file__).parent
@@ -53,19 +54,23 @@ def run(source: str, name: str) -> Iterator[tuple[bool, str, str, list[Any]]]:
 
     plt.switch_backend("agg")
     plt.close("all")
-    names: dict[str, Any] = {"__name__": name}
+    module = ModuleType(name)
+    sys.modules[name] = module  # where pickle looks for the classes of the script
     earlier: set[Figure] = set()
-    for is_text, body in cells(source):
-        printed = io.StringIO()
-        if not is_text:
-            with contextlib.redirect_stdout(printed):
-                exec(compile(body, f"{name}.py", "exec"), names)
-        opened = [plt.figure(number) for number in plt.get_fignums()]
-        named = [value for value in names.values() if isinstance(value, Figure)]
-        figures = [each for each in dict.fromkeys(opened + named) if each not in earlier]
-        earlier.update(figures)
-        yield is_text, body, printed.getvalue(), figures
-        plt.close("all")
+    try:
+        for is_text, body in cells(source):
+            printed = io.StringIO()
+            if not is_text:
+                with contextlib.redirect_stdout(printed):
+                    exec(compile(body, f"{name}.py", "exec"), vars(module))
+            opened = [plt.figure(number) for number in plt.get_fignums()]
+            named = [value for value in vars(module).values() if isinstance(value, Figure)]
+            figures = [each for each in dict.fromkeys(opened + named) if each not in earlier]
+            earlier.update(figures)
+            yield is_text, body, printed.getvalue(), figures
+            plt.close("all")
+    finally:
+        del sys.modules[name]
 
 
 def render(script: Path) -> None:
