@@ -100,7 +100,7 @@ for name, forecast in {"same hour last week": last_week[test], "network": predic
 # `sample` draws paths: each is one sampled function, plus noise for each hour.
 
 # %%
-# alt: Fan chart of one day: the demand with its two peaks within the bands, three jagged paths
+# alt: Fan chart of one day: bands of 50, 80 and 95 % around two peaks in the morning and the evening, wider in the evening, with the demand as dots near the median and three paths that zigzag within the bands.
 one = 10
 hours = torch.arange(24)
 fan = tacit.plots.plot_quantiles(prediction[one], hours, y[test][one])
@@ -224,7 +224,7 @@ smooth = rotated.sample(500, generator=generator) @ basis.T
 report(smooth)
 
 # %%
-# alt: Left: five paths that jump from hour to hour. Right: five smooth paths, like the demand
+# alt: Left, noise per hour: five paths zigzag around the demand of a day. Right, noise per coordinate: five paths are as smooth as the demand, some above it for hours, some below.
 figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
 titles = "noise per hour", "noise per coordinate"
 for axes, paths, title in zip(panels, (jagged, smooth), titles, strict=True):

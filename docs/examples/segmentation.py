@@ -100,7 +100,7 @@ print(tacit.evaluate(model, test, batch_size=50))
 # `mutual_information` are (B, H, W). One test image:
 
 # %%
-# alt: A noisy image, predicted and true classes of its pixels, and the entropy, high along borders
+# alt: Four panels of 32 by 32 pixels: a noisy image of three discs of different texture, the predicted classes, the true classes, and the entropy, which is high along the outlines of the discs and almost zero elsewhere.
 images, labels = test
 prediction = tacit.predict(model, images, batch_size=50)
 overview = tacit.plots.plot_uncertainty_map(images[0], prediction[0], labels[0])
@@ -149,7 +149,7 @@ for name, kept in groups.items():
     print(f"{name:8} coverage {inside:.3f}, classes in the set {mean_size:.2f}")
 
 # %%
-# alt: Three images and the sizes of the sets of their pixels: 1 nearly everywhere, more at borders
+# alt: Three noisy images, and under each the number of classes in the set of each pixel: one nearly everywhere, two or more in thin lines along the borders of the discs.
 figure, axes = plt.subplots(2, 3, figsize=(7, 4.8), layout="constrained")
 for i, (above, below) in enumerate(axes.T):
     above.imshow(images[i, 0].numpy(), cmap="gray")
@@ -186,7 +186,7 @@ for score in ("entropy", "mutual_information"):
     )
 
 # %%
-# alt: A disc of diagonal stripes in the middle, the predicted classes, the entropy of each pixel
+# alt: A scene with a disc of diagonal stripes in the middle, the predicted classes, in which most of this disc is called checks, and the entropy, which is high along borders and lower, but not zero, in the disc.
 surprise = tacit.plots.plot_uncertainty_map(foreign[0], unseen[0])
 surprise.set_size_inches(8, 2.8)
 

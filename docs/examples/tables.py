@@ -105,7 +105,7 @@ for name, found in {
 # Now the intervals, for all specimens of new mixes, in the order of the predictions:
 
 # %%
-# alt: 90 % intervals as bars, sorted by prediction, and measured strengths as dots, red if outside
+# alt: 90 % intervals of 86 specimens as vertical bars of different lengths, sorted by predicted strength from about 5 to 80 MPa, and a dot for each measured strength. Far more than one dot in ten is outside its bar, and red.
 order = prediction.mean.argsort()
 y = torch.tensor(test["strength"].to_numpy())
 inside = (low <= y) & (y <= high)
@@ -134,7 +134,7 @@ print(f"known mixes: {known.coverage(familiar['strength'], 0.9):.3f} of {len(fam
 print(f"new mixes:   {prediction.coverage(test['strength'], 0.9):.3f} of {len(test)} rows")
 
 # %%
-# alt: Left: observed coverage below the diagonal. Right: histogram of F(y), higher at both ends
+# alt: Left: observed coverage against nominal coverage, above a level of .3 clearly below the diagonal. Right: histogram of the predicted probabilities F(y), with its highest columns at both ends.
 coverage = tacit.plots.plot_coverage(prediction, test["strength"])
 
 # %% [markdown]
