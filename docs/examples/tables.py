@@ -14,6 +14,7 @@
 # %%
 import os
 import tempfile
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -30,7 +31,7 @@ rows = torch.cat([torch.cat(part, 1) for part in concrete])
 columns = ["cement", "slag", "ash", "water", "plasticizer", "gravel", "sand", "age"]
 table = pd.DataFrame(rows.numpy().round(2), columns=[*columns, "strength"])
 table["mix"] = table.groupby(columns[:-1]).ngroup()
-print(table.iloc[:5].to_string(index=False))
+print(table.head().to_string(index=False, float_format="%.1f"))
 print(f"{len(table)} rows, {table['mix'].nunique()} mixes")
 
 # %% [markdown]
@@ -102,7 +103,7 @@ for name, found in {
 # It does, clearly: water, cement and age act together, not one by one. On many tables it doesn't,
 # and on others a random forest is better: [twelve tables](../regression.md#how-good-it-is).
 #
-# Now the intervals, for all specimens of new mixes, in the order of the predictions:
+# Now the intervals, for specimens of new mixes, in the order of the predictions:
 
 # %%
 # alt: 90 % intervals of 86 specimens as vertical bars of different lengths, sorted by predicted strength from about 5 to 80 MPa, and a dot for each measured strength. Far more than one dot in ten is outside its bar, and red.
@@ -119,14 +120,13 @@ axes.legend(title="90 % interval", loc="upper left")
 plt.tight_layout()
 
 # %% [markdown]
-# The bars have different lengths: the noise scale depends on the row. There is no reason why
-# concrete that breaks at 20 MPa should vary as much as one that breaks at 70. A model with one
-# scale for all rows would be too wide at one end and too narrow at the other.
+# The bars have different lengths: the noise scale depends on the row. With one scale for all rows,
+# intervals would be too wide for some mixes and too narrow for others.
 #
 # ## Do the intervals hold?
 #
 # `coverage` counts the targets inside their intervals. It should be 0.9. With n rows its standard
-# error is (0.9 · 0.1 / n)^½, here about 0.03, so single percents mean nothing.
+# error is (0.9 · 0.1 / n)^½, here about 0.03: differences of a few hundredths mean nothing.
 
 # %%
 known = regressor.predictive(familiar[columns])
@@ -140,7 +140,7 @@ coverage = tacit.plots.plot_coverage(prediction, test["strength"])
 # %% [markdown]
 # The left panel asks the same of all levels: a curve below the diagonal means intervals that are
 # too narrow. The right one shows where targets fall in their predicted distributions. Columns that
-# are high at both ends say the same: too many surprises.
+# are high at both ends say the same: too many targets in the tails.
 #
 # The cause is the split, again. The estimator chooses its noise scale on rows that it holds out at
 # random, and these share their mixes with the training rows. It measures how far off it is on
@@ -181,24 +181,25 @@ found.columns = found.columns.str.split(", ", expand=True)
 print(found.round(2).to_string())
 
 # %% [markdown]
-# Each line is another split, with a training of its own. On new mixes
+# Each line is another split, with a training of its own. On new mixes, and on average,
 #
-# - the intervals of the model contain too few targets;
-# - so do those that were calibrated on other rows of known mixes, as a random split would have
-#   done: a guarantee for a question that nobody asked;
+# - the intervals of the model contain far too few targets;
+# - those that were calibrated on other rows of known mixes, as a random split would have done,
+#   contain more, but fewer than nine in ten: a guarantee for a question that nobody asked;
 # - those calibrated on new mixes hold, and the width says what that costs.
 #
-# The guarantee is an average over splits. A single split can be below 0.9 with good luck on its
-# calibration rows, which is why the last line matters, not the first.
+# Single splits scatter: there are 86 specimens to calibrate and as many to check. The guarantee is
+# an average over both, so a line below 0.9 doesn't contradict it. Nor does one line above 0.9
+# support the other columns. Repeat splits before you believe a coverage.
 #
 # ## Two kinds of uncertainty
 #
 # `std` has two parts. `aleatoric_std` is the noise: what varies between specimens whose columns
-# agree. `epistemic_std` is the disagreement of the sampled functions: what more data of this kind
-# would settle. Here the first dominates; more columns, such as temperature and humidity, would
-# help more than more rows.
+# agree. `epistemic_std` is the disagreement of the sampled functions. Here the first dominates.
+# This doesn't mean that the network knows all mixes: how large the disagreement is depends on the
+# noise that its weights started with, too. Compare it between rows, rather than with the noise.
 #
-# The second part rises where the model knows less. Suppose that someone enters twice the water:
+# The disagreement rises where there are no data. Suppose that a typing error doubles the water:
 
 # %%
 flooded = regressor.predictive(test[columns].assign(water=2 * test["water"]))
@@ -209,10 +210,11 @@ for name, each in {"as measured": prediction, "twice the water": flooded}.items(
     )
 
 # %% [markdown]
-# The functions disagree much more: good enough to raise a flag. But look at the mean. No concrete
-# has that strength, and an interval of a few standard deviations around it is as wrong as the
-# mean. Epistemic uncertainty says *that* the model leaves its data, not *how far* off it is there.
-# No calibration covers such rows; they are not exchangeable with anything.
+# The functions disagree much more, which is a good reason to raise a flag. The predicted noise
+# does the opposite: it falls, and with it `std` and the width of the intervals. The noise scale is
+# an output of the network, and far from the data it is as arbitrary as the mean. So use
+# `epistemic_std` to find such rows, not `std`, and don't use their intervals at all. No
+# calibration covers them: they are not exchangeable with anything.
 #
 # ## The same without Python
 #
@@ -221,7 +223,7 @@ for name, each in {"as measured": prediction, "twice the water": flooded}.items(
 # training data. These lines run what the program `tacit` runs:
 
 # %%
-folder, before = tempfile.mkdtemp(), os.getcwd()  # noqa: PTH109
+folder, before = tempfile.mkdtemp(), Path.cwd()
 os.chdir(folder)
 pd.concat([train, familiar]).drop(columns="mix").to_csv("known_mixes.csv", index=False)
 test[[*columns, "strength"]].to_csv("new_mixes.csv", index=False)
@@ -240,9 +242,11 @@ os.chdir(before)
 # %% [markdown]
 # `coverage_90` is that of the model's own intervals for new mixes, `interval_coverage_90` that of
 # the conformal ones, which the CSV has. Read the line below the table to its end: "for inputs like
-# those of training". The rows that the program holds out are random rows of the table, so its
-# promise is about known mixes. When rows come in groups (mixes, patients, machines, days), hold
-# out groups yourself, as above.
+# those of training". The program holds out random rows of the table, so its promise is about known
+# mixes, even if it happens to hold for these new ones too. When rows come in groups (mixes,
+# patients, machines, days), hold out groups yourself, as above. The flooded rows are flagged
+# twice: the water is outside of the training range, and the functions disagree more than on 99 %
+# of held-out rows.
 #
 # ## What not to conclude
 #
