@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Segmentation: a probability for every pixel
 #
-# A segmentation network classifies every pixel, and most of its mistakes sit where nobody looks at
-# averages: at borders, in rare classes, and on things that it was never shown. This page trains a
-# small convolutional network, maps its uncertainty, and measures where its probabilities and sets
-# hold. No layer and no loss is special to segmentation.
+# A segmentation network classifies every pixel, and averages over pixels hide where it fails: at
+# borders, in rare classes, and on things that it was never shown. This page trains a small
+# convolutional network, maps its uncertainty, and measures where its probabilities and sets hold.
+# No layer and no loss is special to segmentation.
 #
 # The images are made here: discs of three textures on a plain ground, under noise. The textures
 # have the same mean and the same variance, so that no pixel gives its class away; the network has
@@ -149,7 +149,7 @@ for name, kept in groups.items():
     print(f"{name:8} coverage {inside:.3f}, classes in the set {mean_size:.2f}")
 
 # %%
-# alt: Three noisy images, and under each the number of classes in the set of each pixel: one nearly everywhere, two or more in thin lines along the borders of the discs.
+# alt: Three noisy images, and under each the number of classes in the set of each pixel: one nearly everywhere, two or more at scattered pixels along the borders of the discs, most of them where two discs meet.
 figure, axes = plt.subplots(2, 3, figsize=(7, 4.8), layout="constrained")
 for i, (above, below) in enumerate(axes.T):
     above.imshow(images[i, 0].numpy(), cmap="gray")
@@ -191,22 +191,21 @@ surprise = tacit.plots.plot_uncertainty_map(foreign[0], unseen[0])
 surprise.set_size_inches(8, 2.8)
 
 # %% [markdown]
-# The network has no way to say "none of these". It calls most of the disc checks, the nearest
-# texture that it knows. Its uncertainty is many times that of a known texture, but less than that
-# of an ordinary border: an alarm on single pixels, set to ignore borders, would ignore the disc as
-# well. What gives it away is the place: uncertainty in an *interior*, over an area. If foreign
-# objects matter, compare features with those of the training data too ([foreign
-# inputs](../uncertainty.md)).
+# The network has no way to say "none of these". It calls nearly all of the disc `checks`. Its
+# uncertainty is many times that within known textures, but about that of an ordinary border: an
+# alarm on single pixels that ignores borders ignores the disc as well. What gives the disc away is
+# that the uncertainty fills an area. If foreign objects matter, compare features with those of the
+# training data too ([foreign inputs](../uncertainty.md)).
 #
 # ## What not to conclude
 #
 # - **A map of entropy is not a map of errors.** It says where the network could be wrong if the
 #   image is like the training images.
-# - **Calibrated over pixels is not calibrated over objects.** "The probability that this disc
-#   exists" is no average of pixels. Pixels are wrong together; `prediction.select`, which bounds
-#   the error rate of the answers, therefore uses one pixel of each image.
-# - **Low mutual information is not knowledge.** Functions that were trained on the same images
-#   agree on the same wrong answer, as on much of the diagonal disc.
+# - **Calibrated over pixels is not calibrated over objects.** The probability that a disc exists
+#   is no average over its pixels. Pixels are wrong together; `prediction.select`, which bounds the
+#   error rate of the answers, therefore uses one pixel of each image.
+# - **Low mutual information is not knowledge.** Sampled functions come from one training on the
+#   same images, and can agree on the same wrong answer: look at the middle of the diagonal disc.
 #
 # Next: [dense and several outputs](../dense-outputs.md) has labels to ignore, memory for large
 # images and all metrics.
