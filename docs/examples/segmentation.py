@@ -6,10 +6,10 @@
 # convolutional network, maps its uncertainty, and measures where its probabilities and sets hold.
 # No layer and no loss is special to segmentation.
 #
-# The images are made here: discs of three textures on a plain ground, under noise. The textures
-# have the same mean and the same variance, so that no pixel gives its class away; the network has
-# to look at neighbours. Real images are harder. What the page shows about borders, rare classes
-# and foreign objects, they have too.
+# The images are made here: discs of three textures on a plain ground, under noise. The three
+# textures have the same mean and the same variance, so that no single pixel tells them apart; the
+# network has to look at neighbours. Real images are harder, and their numbers differ. The checks
+# below apply to them unchanged.
 
 # %%
 import torch
