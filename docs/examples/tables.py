@@ -81,7 +81,7 @@ regressor = fit(train)
 prediction = regressor.predictive(test[columns])
 low, high = prediction.interval(0.9)
 shown = {"strength": test["strength"], "mean": prediction.mean, "low": low, "high": high}
-print(pd.DataFrame(shown).head().round(1).to_string(index=False))
+print(pd.DataFrame(shown).head().to_string(index=False, float_format="%.1f"))
 
 # %% [markdown]
 # Predictions are in MPa, as the targets are. `mean`, `low` and `high` are tensors with an entry
