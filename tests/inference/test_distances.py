@@ -159,7 +159,7 @@ def test_modes_and_hooks_are_restored():
     feature_distance(net, (x, labels))(x)
     with pytest.raises(ValueError, match="target"):
         feature_distance(net, (x, labels[:5]))
-    with pytest.raises(RuntimeError):
+    with pytest.raises(ValueError, match="expected 3 columns, received 2"):
         feature_distance(net, (x[:, :2], labels))
     assert [module.training for module in net.modules()] == modes
     assert not any(module._forward_hooks for module in net.modules())
