@@ -60,6 +60,16 @@ def test_raw_columns_train_with_nothing_set(short):
     assert len(history) == 12  # of 50 steps each
 
 
+@pytest.mark.parametrize("likelihood", [tacit.Gaussian, tacit.StudentT, tacit.likelihood.Laplace])
+@pytest.mark.parametrize("scale", [1.0, 20.0, 1000.0])  # of noise 20 and a spread of 113
+def test_a_fixed_noise_scale_trains_with_nothing_set(likelihood, scale, short):
+    train, validation, (x, y) = split(*table())
+    model = model_of(likelihood=likelihood(scale, learn=False))
+    tacit.fit(model, train, validation)
+    assert (tacit.predict(model, x).mean - y).square().mean().sqrt() < 35
+    assert model.likelihood.scale.item() == pytest.approx(scale)
+
+
 def test_training_stops_when_the_validation_data_say_so():
     x = table()[0]
     y = torch.randn(len(x), generator=torch.Generator().manual_seed(1))  # nothing to learn
