@@ -76,7 +76,7 @@ class TestUnits:
     def test_another_number_of_outputs_is_refused(self):
         likelihood = with_units(Gaussian(), [5.0, -2.0], [3.0, 0.5])
         with pytest.raises(
-            ValueError, match=r"expected \(2,\) outputs per example, as in training"
+            ValueError, match=r"expected outputs of shape \(2,\) for each example, as the training"
         ):
             likelihood.predictive(torch.zeros(4, 3, 1))
 

@@ -191,7 +191,32 @@ def test_constant_columns_and_targets():
     model = model_of()
     tacit.fit(model, (x, torch.full_like(y, 7.0)), epochs=2, lr=0.03)
     assert tacit.predict(model, x[:5]).mean.isfinite().all()
-    assert model.inputs.std[1] == 1
+    assert model.inputs.std[1] == 4
+
+
+@pytest.mark.parametrize("value", [0.0, 2.0, -5e6])
+def test_another_value_of_a_column_that_was_constant_hardly_matters(value):
+    x, y = table()
+    x[:, 1] = value
+    model = model_of()
+    tacit.fit(model, (x, y), epochs=10, lr=0.03)
+    other = x.clone()
+    other[:, 1] += 0.1 * max(1, abs(value))
+    means = [tacit.predict(model, rows, generator=torch.manual_seed(0)).mean for rows in (x, other)]
+    assert (means[1] - means[0]).abs().max() < y.std()
+    layer = tacit.models.Standardise.of(x)
+    assert_close(layer.std, model.inputs.std)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_one_example_is_predicted(outputs):
+    x, y = table()
+    likelihood = (tacit.Gaussian, tacit.HeteroscedasticStudentT)[outputs - 1]()
+    model = model_of(outputs=outputs, likelihood=likelihood)
+    tacit.fit(model, (x[:1], y[:1]), epochs=20)
+    found = tacit.predict(model, x)
+    assert (found.mean - y[0]).abs().max() < 10  # units of 1, and inputs of at most their sizes
+    assert found.std.isfinite().all()
 
 
 def test_targets_that_are_not_finite_are_refused():
