@@ -194,10 +194,23 @@ def test_binary_targets_may_be_booleans_or_floats(dtype):
         tacit.conformal(prediction, torch.full((40,), 0.5))
 
 
-def test_a_box_of_one_target_is_its_interval():
+@pytest.mark.parametrize("score", ["std", "quantiles"])
+def test_boxes_do_not_depend_on_the_units_of_the_outputs(score):
+    prediction, targets = numbers(100, shape=(2,))
+    units = torch.tensor([1000.0, 0.01], dtype=torch.float64)
+    other = RegressionPredictive(prediction.means * units, prediction.scales * units)
+    box = tacit.conformal(prediction, targets, score=score, joint=True)(prediction)
+    scaled = tacit.conformal(other, targets * units, score=score, joint=True)(other)
+    assert_close(scaled.low, box.low * units)
+    assert_close(scaled.high, box.high * units)
+
+
+@pytest.mark.parametrize("score", ["std", "quantiles"])
+def test_a_box_of_one_target_is_its_interval(score):
     prediction, targets = numbers(50)
     box, interval = (
-        tacit.conformal(prediction, targets, joint=j)(prediction) for j in (True, False)
+        tacit.conformal(prediction, targets, score=score, joint=j)(prediction)
+        for j in (True, False)
     )
     assert_close(box.low, interval.low)
     assert box.coverage(targets) == interval.coverage(targets)

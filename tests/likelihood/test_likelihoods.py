@@ -110,6 +110,10 @@ class TestBernoulli:
         assert Bernoulli(["spam"]).predictive(torch.ones(3, 2, 1)).label_names == [["spam"]] * 2
         with pytest.raises(ValueError, match="names: expected 3, one for each target; received 2"):
             likelihood.predictive(randn(4, 5, 3))
+        with pytest.raises(ValueError, match="names: expected 2, one for each target; received 1"):
+            Bernoulli(["spam"]).loss(torch.zeros(4, 2), torch.ones(4, 2))
+        with pytest.raises(ValueError, match="names: expected 1, one for each target; received 2"):
+            Bernoulli(["a", "b"]).loss(torch.zeros(4, 1), torch.ones(4))
         with pytest.raises(ValueError, match="names: expected distinct names, received a more"):
             Bernoulli(["a", "a"])
         with pytest.raises(TypeError, match="names: expected a list of names, received 'spam'"):
@@ -203,6 +207,13 @@ class TestBadSettings:
         ):
             Categorical(class_weights=2.0)
         assert Categorical(class_weights=[0, 1]).class_weights.dtype == torch.float32
+
+    @pytest.mark.parametrize("shape", [(4, 2), (3, 4, 2), (4, 2, 5, 6)])
+    def test_the_loss_needs_a_name_for_each_class(self, shape):
+        targets = torch.zeros(4, *shape[2:] if shape[0] == 4 else (), dtype=torch.int64)
+        Categorical(["a", "b"]).loss(torch.zeros(shape), targets)
+        with pytest.raises(ValueError, match="class_names: expected 2 names, one for each output"):
+            Categorical(["a", "b", "c"]).loss(torch.zeros(shape), targets)
 
     def test_class_names_must_be_distinct(self):
         with pytest.raises(ValueError, match="expected distinct names, received a more than once"):

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.distributions import Normal
 from torch.testing import assert_close
 
+import tacit
 from tacit import Gaussian, HeteroscedasticGaussian, HeteroscedasticStudentT
 from tacit.likelihood.continuous import PRIOR, best_scale, covering_scale
 from tacit.likelihood.predictive.noise_shapes import StudentT
@@ -75,7 +76,7 @@ class TestUnits:
     def test_another_number_of_outputs_is_refused(self):
         likelihood = with_units(Gaussian(), [5.0, -2.0], [3.0, 0.5])
         with pytest.raises(
-            ValueError, match=r"expected \(2,\) outputs per example, as in training"
+            ValueError, match=r"expected outputs of shape \(2,\) for each example, as the training"
         ):
             likelihood.predictive(torch.zeros(4, 3, 1))
 
@@ -108,9 +109,22 @@ class TestTrainingLoss:
         assert_close(outputs.grad, (outputs.detach() - (y - 5) / 3) / 7)
         assert likelihood.log_scale.grad == 0
 
-    def test_a_fixed_scale_weighs_the_error(self):
-        likelihood, outputs, y = Gaussian(0.1, learn=False).double(), randn(7, 1), randn(7, 1)
-        assert_close(likelihood.training_loss(outputs, y), likelihood.loss(outputs, y))
+    @pytest.mark.parametrize("kind", [Gaussian, tacit.likelihood.Laplace])
+    def test_fixed_scales_weigh_the_outputs_but_not_the_whole(self, kind):
+        likelihood = with_units(kind([0.3, 2.0], learn=False), [5.0, -2.0], [3.0, 0.5])
+        gradients = []
+        for loss in (likelihood.loss, likelihood.training_loss):
+            outputs = randn(7, 2).requires_grad_()
+            loss(outputs, randn(7, 2, seed=1)).backward()
+            gradients.append(outputs.grad)
+        smallest = 0.3 / 3  # the smallest scale in units of the outputs
+        assert_close(gradients[1], gradients[0] * smallest ** (2 if kind is Gaussian else 1))
+
+    def test_one_fixed_scale_trains_as_one_that_is_learned(self):
+        outputs, y = randn(7, 1), randn(7, 1, seed=1)
+        for kind in (Gaussian, tacit.StudentT, tacit.likelihood.Laplace):
+            fixed, learned = kind(0.01, learn=False).double(), kind().double()
+            assert_close(fixed.training_loss(outputs, y), learned.training_loss(outputs, y))
 
     def test_beta_nll_weighs_gradients_by_the_scale(self):
         # Seitzer et al. (2022), eq. 5: for beta = 1/2 the gradient of a mean is error / scale, that

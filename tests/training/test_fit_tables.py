@@ -60,6 +60,16 @@ def test_raw_columns_train_with_nothing_set(short):
     assert len(history) == 12  # of 50 steps each
 
 
+@pytest.mark.parametrize("likelihood", [tacit.Gaussian, tacit.StudentT, tacit.likelihood.Laplace])
+@pytest.mark.parametrize("scale", [1.0, 20.0, 1000.0])  # of noise 20 and a spread of 113
+def test_a_fixed_noise_scale_trains_with_nothing_set(likelihood, scale, short):
+    train, validation, (x, y) = split(*table())
+    model = model_of(likelihood=likelihood(scale, learn=False))
+    tacit.fit(model, train, validation)
+    assert (tacit.predict(model, x).mean - y).square().mean().sqrt() < 35
+    assert model.likelihood.scale.item() == pytest.approx(scale)
+
+
 def test_training_stops_when_the_validation_data_say_so():
     x = table()[0]
     y = torch.randn(len(x), generator=torch.Generator().manual_seed(1))  # nothing to learn
@@ -181,7 +191,32 @@ def test_constant_columns_and_targets():
     model = model_of()
     tacit.fit(model, (x, torch.full_like(y, 7.0)), epochs=2, lr=0.03)
     assert tacit.predict(model, x[:5]).mean.isfinite().all()
-    assert model.inputs.std[1] == 1
+    assert model.inputs.std[1] == 4
+
+
+@pytest.mark.parametrize("value", [0.0, 2.0, -5e6])
+def test_another_value_of_a_column_that_was_constant_hardly_matters(value):
+    x, y = table()
+    x[:, 1] = value
+    model = model_of()
+    tacit.fit(model, (x, y), epochs=10, lr=0.03)
+    other = x.clone()
+    other[:, 1] += 0.1 * max(1, abs(value))
+    means = [tacit.predict(model, rows, generator=torch.manual_seed(0)).mean for rows in (x, other)]
+    assert (means[1] - means[0]).abs().max() < y.std()
+    layer = tacit.models.Standardise.of(x)
+    assert_close(layer.std, model.inputs.std)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_one_example_is_predicted(outputs):
+    x, y = table()
+    likelihood = (tacit.Gaussian, tacit.HeteroscedasticStudentT)[outputs - 1]()
+    model = model_of(outputs=outputs, likelihood=likelihood)
+    tacit.fit(model, (x[:1], y[:1]), epochs=20)
+    found = tacit.predict(model, x)
+    assert (found.mean - y[0]).abs().max() < 10  # units of 1, and inputs of at most their sizes
+    assert found.std.isfinite().all()
 
 
 def test_targets_that_are_not_finite_are_refused():

@@ -170,9 +170,9 @@ def _method(method: CalibrationMethod | None, scope: Scope, given: Likelihood) -
         raise ValueError(f"method: expected {expected}; received {method!r}.")
     chosen: Any = known[0] if method is None else method
     if chosen not in known:
+        expected = " or ".join([", ".join(known[:-1]), known[-1]])
         raise ValueError(
-            f"method: expected {' or '.join(known)} for {type(given).__name__}, received "
-            f"{method!r}."
+            f"method: expected {expected} for {type(given).__name__}, received {method!r}."
         )
     if scope != "logits" and chosen not in ("temperature", "vector"):
         raise ValueError(f"scope: applies to temperatures only, received {scope!r} with {chosen}.")

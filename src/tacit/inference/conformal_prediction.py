@@ -109,6 +109,7 @@ class ConformalIntervals:
                 prediction.mean - width, prediction.mean + width, self.level, self.joint
             )
         low, high = prediction.interval(self.level)
+        thresholds = thresholds * _units(prediction, self.joint)
         sizes = thresholds.abs() + torch.maximum(low.abs(), high.abs())
         thresholds = thresholds + _slack(low) * sizes
         middle = (low + high) / 2  # a negative threshold shrinks intervals at most to a point
@@ -170,7 +171,8 @@ def conformal(
             examples; Romano et al., 2020) or "raps" (the same with a penalty for unlikely classes;
             Angelopoulos et al., 2021). For numbers "std" (the error in units of the predictive
             standard deviation, the default) or "quantiles" (the distance to the central interval;
-            Romano et al., 2019).
+            Romano et al., 2019; for `joint` boxes in units of the standard deviation, because
+            outputs may differ in theirs).
         by_class: For classes: whether the probability holds for each class separately, which needs
             enough calibration examples of each (Mondrian). With several labels per example it holds
             for each class at each position; where a class has too few labels, it is in all sets.
@@ -284,6 +286,7 @@ def _calibrated_intervals(
     else:
         low, high = prediction.interval(level)
         errors = torch.maximum(low - y, y - high)
+        errors = errors / _units(prediction, joint)
     errors = errors.reshape(len(errors), -1).amax(1) if joint else errors
     shape = tuple(prediction.mean.shape[1:])
     return ConformalIntervals(level, score, threshold(errors, level), shape, joint)
@@ -302,6 +305,12 @@ def _slack(values: Tensor) -> float:
 def standardised_errors(prediction: RegressionPredictive, targets: Tensor) -> Tensor:
     """Return the errors in units of the predictive standard deviations, in their shape."""
     return (targets - prediction.mean).abs() / _positive(prediction.std)
+
+
+def _units(prediction: RegressionPredictive, joint: bool) -> Tensor:
+    """Return units in which the distances of outputs to their intervals are compared."""
+    several = joint and prediction.std[:1].numel() > 1
+    return _positive(prediction.std) if several else torch.ones_like(prediction.std)
 
 
 def _positive(std: Tensor) -> Tensor:

@@ -11,7 +11,13 @@ from torch.nn import functional as F
 from tacit._support import checks
 from tacit.likelihood.base import aligned
 from tacit.likelihood.discrete import DiscreteLikelihood, Scope, check_scope, scaled_logits
-from tacit.likelihood.predictive import Averaging, BinaryPredictive, check_binary, check_names
+from tacit.likelihood.predictive import (
+    Averaging,
+    BinaryPredictive,
+    check_binary,
+    check_names,
+    check_number_of_names,
+)
 
 
 class Bernoulli(DiscreteLikelihood):
@@ -43,6 +49,7 @@ class Bernoulli(DiscreteLikelihood):
     def loss(self, outputs: Tensor, targets: Tensor, *, samples: bool | None = None) -> Tensor:
         outputs, targets = aligned("Bernoulli", outputs, targets, event=0, samples=samples)
         check_binary(targets)
+        check_number_of_names(self.names, targets.shape[-1] if targets.ndim > 1 else 1)
         return F.binary_cross_entropy_with_logits(
             outputs, targets.to(outputs.dtype).expand_as(outputs)
         )

@@ -102,6 +102,11 @@ class Categorical(DiscreteLikelihood):
     def loss(self, outputs: Tensor, targets: Tensor, *, samples: bool | None = None) -> Tensor:
         outputs, targets = self._aligned("Categorical", outputs, targets, samples)
         check_labels(targets, outputs.shape[-1], self.ignore_index)
+        if self.class_names is not None and len(self.class_names) != outputs.shape[-1]:
+            raise ValueError(
+                f"class_names: expected {outputs.shape[-1]} names, one for each output of the "
+                f"network; received {len(self.class_names)}."
+            )
         kept = counted(targets, self.ignore_index)
         if self.ignore_index is not None and not kept.any():
             raise ValueError(

@@ -129,8 +129,8 @@ class ContinuousLikelihood(Likelihood):
         own = self.sizes
         if own and tuple(values.shape[-len(own) :]) != own:
             raise ValueError(
-                f"{type(self).__name__}: expected {own} outputs per example, as in training, "
-                f"received a tensor of shape {tuple(values.shape)}."
+                f"{type(self).__name__}: expected outputs of shape {own} for each example, as the "
+                f"training targets have, received a tensor of shape {tuple(values.shape)}."
             )
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *args: Any) -> None:

@@ -24,7 +24,8 @@ class HomoscedasticLikelihood(ContinuousLikelihood):
     Args:
         scale: Scale of the noise, in the units of the targets; with `learn` the initial one, which
             `tacit.fit` replaces. A sequence has one for each output.
-        learn: Whether to learn the scale.
+        learn: Whether to learn the scale. In `tacit.fit` a fixed one has no effect on training;
+            those of several outputs weigh their errors.
 
     Examples:
         >>> import tacit, torch
@@ -88,10 +89,15 @@ class HomoscedasticLikelihood(ContinuousLikelihood):
     def training_loss(
         self, outputs: Tensor, targets: Tensor, *, samples: bool | None = None
     ) -> Tensor:
-        """Return a loss without the scale, in units of the outputs, if the scale is learned."""
+        """Return a loss whose gradients don't depend on the size of the scale, in output units.
+
+        Fixed scales weigh the errors of several outputs against each other, as in the likelihood.
+        """
+        errors = self._errors(outputs, targets, samples)
         if not self.learn:
-            return self.loss(outputs, targets, samples=samples)
-        found = self._training_loss(self._errors(outputs, targets, samples))
+            scale = self.output_scale.to(errors)
+            errors = errors * (scale.min() / scale)
+        found = self._training_loss(errors)
         # A gradient of 0, since distributed training expects one for every parameter.
         return found + 0 * self.log_scale.sum().to(found)
 

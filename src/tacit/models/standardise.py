@@ -43,7 +43,7 @@ class Standardise(nn.Module):
 
     @classmethod
     def of(cls, x: Tensor) -> Standardise:
-        """Return the layer for a table, (B, D); constant columns are only centred."""
+        """Return the layer for a table, (B, D); constant columns become 0."""
         x = torch.as_tensor(x)
         if x.ndim != 2 or not len(x):
             raise ValueError(
@@ -51,7 +51,7 @@ class Standardise(nn.Module):
             )
         x = x if x.is_floating_point() else x.double()
         mean, std = x.double().mean(0), x.double().std(0, correction=0)
-        return cls(mean, positive_std(mean, std, x.dtype))
+        return cls(mean, column_units(mean, std, x.dtype))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the standardised columns.
@@ -71,7 +71,21 @@ class Standardise(nn.Module):
         return f"{len(self.mean)} columns"
 
 
+def column_units(mean: Tensor, std: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return standard deviations of columns to divide by, for constant columns their sizes.
+
+    The size of a constant column is its absolute value, at least 1. Divided by 1, another value
+    than in training could be millions of units away, and the network multiplies it by weights that
+    it has never trained.
+    """
+    return torch.where(is_constant(mean, std, dtype), mean.abs().clamp_min(1), std)
+
+
 def positive_std(mean: Tensor, std: Tensor, dtype: torch.dtype) -> Tensor:
     """Return standard deviations to divide by: 1 for values that are constant up to rounding."""
-    constant = std <= torch.finfo(dtype).eps * mean.abs()
-    return torch.where(constant, torch.ones_like(std), std)
+    return torch.where(is_constant(mean, std, dtype), torch.ones_like(std), std)
+
+
+def is_constant(mean: Tensor, std: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return whether a standard deviation is 0 up to rounding of the values."""
+    return std <= torch.finfo(dtype).eps * mean.abs()

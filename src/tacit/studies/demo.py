@@ -159,7 +159,7 @@ def regression(
     net = nn.Sequential(nn.Linear(1, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
     likelihood = Gaussian(0.05, learn=False)
     model = variational(net, {"4": LowRank(20)}, likelihood=likelihood)
-    fit(model, (x[:, None], y[:, None]), epochs=steps, lr=1.5e-4, batch_size=80, seed=seed)
+    fit(model, (x[:, None], y[:, None]), epochs=steps, lr=0.03, batch_size=80, seed=seed)
     grid = torch.linspace(-2, 2, 200)
     prediction = predict(model, grid[:, None], samples=100)
     assert isinstance(prediction, RegressionPredictive)

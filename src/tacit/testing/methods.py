@@ -144,8 +144,8 @@ class MethodSuite(ABC):
         y = torch.sin(3 * x) + 0.1 * torch.randn(200, 1, generator=generator)
         predictor = self.method().fit(
             lambda: nn.Sequential(nn.Linear(1, 32), nn.Tanh(), nn.Linear(32, 1)), (x, y), (x, y),
-            likelihood=Gaussian(0.1, learn=False), epochs=60, lr=5e-4, batch_size=20,
-            progress=False,
+            likelihood=Gaussian(0.1, learn=False), epochs=60, lr=0.01, batch_size=20,
+            optimizer="adam", progress=False,
         )  # fmt: skip
         assert evaluate(predictor, (x, y), samples=16)["rmse"] < 0.25
 

@@ -9,7 +9,7 @@ from tacit.calling import Variational
 from tacit.data.batches import Batches
 from tacit.inference.scores import targets_of
 from tacit.likelihood import ContinuousLikelihood, Likelihood
-from tacit.models.standardise import Standardise, positive_std
+from tacit.models.standardise import Standardise, column_units, positive_std
 from tacit.weights.adapter import adapted_layers
 
 
@@ -35,7 +35,16 @@ class Moments:
     @property
     def std(self) -> Tensor:
         """Standard deviation, 1 where all rows are equal."""
-        return positive_std(self.mean, (self.squares / self.count).sqrt(), self.dtype)
+        return positive_std(self.mean, self._deviation, self.dtype)
+
+    @property
+    def units(self) -> Tensor:
+        """Standard deviations of columns of inputs, the size of a column where it is constant."""
+        return column_units(self.mean, self._deviation, self.dtype)
+
+    @property
+    def _deviation(self) -> Tensor:
+        return (self.squares / self.count).sqrt()
 
 
 def set_units(
@@ -81,7 +90,7 @@ def set_units(
         )
     if inputs and isinstance(model, Variational):
         like = next(model.parameters())
-        model.inputs = Standardise(x.mean, x.std).to(like)
+        model.inputs = Standardise(x.mean, x.units).to(like)
 
 
 def _is_table(inputs: object, model: nn.Module) -> bool:

@@ -216,3 +216,20 @@ def test_selection_among_several_labels_uses_the_recalibrated_confidences():
     assert prediction.confidence.max() < 0.56
     rule = prediction.select(labels, risk=0.1, generator=generator)
     assert rule(prediction).any()
+
+
+@pytest.mark.parametrize("knots", [KNOTS, None])
+def test_one_output_has_the_distribution_that_it_had_among_several(knots):
+    prediction = predictions(knots)
+    for index in (0, 1, -1):
+        one = prediction.output(index)
+        assert one.mean.shape == (4,)
+        for found, of_all in (
+            (one.std, prediction.std),
+            (one.quantile(0.3), prediction.quantile(0.3)),
+        ):
+            torch.testing.assert_close(found, of_all[:, index])
+    with pytest.raises(IndexError, match="output: index 2 is out of range for 2 outputs"):
+        prediction.output(2)
+    with pytest.raises(ValueError, match="output: expected several outputs"):
+        prediction.output(0).output(0)

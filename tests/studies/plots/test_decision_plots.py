@@ -42,6 +42,15 @@ def test_sets_of_several_labels_are_counted_together():
     assert heights(left) == pytest.approx({1: 50, 2: 50})
 
 
+def test_labels_to_be_ignored_are_left_out():
+    given, labels = sets()
+    ignoring = PredictionSets(given.members, 0.8, ignore_index=255)
+    left, _ = plots.plot_set_sizes(ignoring, labels.index_fill(0, torch.tensor([0]), 255)).axes
+    assert heights(left) == pytest.approx({1: 25, 2: 50, 3: 25})
+    with pytest.raises(ValueError, match="all labels are ignored"):
+        plots.plot_set_sizes(ignoring, labels.fill_(255))
+
+
 def test_other_than_sets_and_their_labels_is_refused():
     given, labels = sets()
     with pytest.raises(TypeError, match="expected sets of classes from tacit.conformal, .* Tensor"):

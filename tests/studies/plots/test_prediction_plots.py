@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tacit import metrics, plots
-from tacit.likelihood.predictive import ClassPredictive, RegressionPredictive
+from tacit.likelihood.predictive import BinaryPredictive, ClassPredictive, RegressionPredictive
 
 
 def example(size=60, classes=4):
@@ -152,3 +152,43 @@ def test_a_fan_takes_columns_as_networks_return_them():
     expected = plots.plot_fan(grid, flat, flat.means[:3], grid[:5], grid[:5]).axes[0]
     for line, other in zip(axis.lines, expected.lines, strict=True):
         assert line.get_xydata().tolist() == other.get_xydata().tolist()
+
+
+@pytest.mark.parametrize(
+    "plot",
+    [
+        plots.plot_reliability, plots.plot_confidence, plots.plot_rejection,
+        plots.plot_risk_coverage,
+    ],
+)  # fmt: skip
+def test_binary_targets_are_two_classes(plot):
+    logits, labels = 2 * torch.randn(5, 60), torch.randint(2, (60,))
+    pairs = torch.stack([torch.zeros_like(logits), logits], -1)
+    expected = drawn(plot(ClassPredictive(pairs), labels))
+    assert drawn(plot(BinaryPredictive(logits), labels.bool())) == expected
+    assert drawn(plot(BinaryPredictive(logits), labels[:, None].float())) == expected
+
+
+@pytest.mark.parametrize(
+    "plot",
+    [
+        plots.plot_reliability, plots.plot_confidence, plots.plot_rejection,
+        plots.plot_risk_coverage,
+    ],
+)  # fmt: skip
+def test_several_labels_of_an_example_are_examples_without_those_to_be_ignored(plot):
+    prediction, labels = example(60)
+    labels[::7] = -1
+    kept = labels != -1
+    dense = ClassPredictive(prediction.logits.reshape(5, 4, 3, 5, 4), ignore_index=-1)
+    expected = drawn(plot(ClassPredictive(prediction.logits[:, kept]), labels[kept]))
+    assert drawn(plot(dense, labels.reshape(4, 3, 5))) == expected
+
+
+def drawn(figure):
+    """Return the bars and lines of a figure's first axes."""
+    axis = figure.axes[0]
+    return (
+        [bar.get_height() for bar in axis.patches],
+        [line.get_xydata().tolist() for line in axis.get_lines()],
+    )

@@ -39,6 +39,12 @@ def test_forecasts_and_columns_are_drawn_over_time(shape):
     np.testing.assert_array_equal(axis.lines[0].get_xdata(), np.arange(12))
 
 
+def test_inputs_may_be_a_column():
+    x = torch.randn(50, 1)
+    axis = plots.plot_quantiles(numbers(), x).axes[0]
+    np.testing.assert_allclose(axis.lines[0].get_xdata(), x[:, 0].sort().values)
+
+
 def test_other_than_a_fan_is_refused():
     prediction = numbers()
     with pytest.raises(TypeError, match="plot_quantiles: expected predictions of a regression"):

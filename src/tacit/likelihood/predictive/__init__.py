@@ -8,7 +8,12 @@ from tacit.likelihood.predictive.classification import (
     average_log_probs,
     check_averaging,
 )
-from tacit.likelihood.predictive.labels import check_labels, check_names, counted
+from tacit.likelihood.predictive.labels import (
+    check_labels,
+    check_names,
+    check_number_of_names,
+    counted,
+)
 from tacit.likelihood.predictive.recalibration import ProbabilityMap
 from tacit.likelihood.predictive.regression import RegressionPredictive
 
@@ -24,5 +29,6 @@ __all__ = [
     "check_binary",
     "check_labels",
     "check_names",
+    "check_number_of_names",
     "counted",
 ]

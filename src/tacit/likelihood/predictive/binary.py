@@ -21,7 +21,7 @@ from tacit.likelihood.predictive.classification import (
     margin,
     others,
 )
-from tacit.likelihood.predictive.labels import check_names
+from tacit.likelihood.predictive.labels import check_names, check_number_of_names
 from tacit.likelihood.predictive.recalibration import ProbabilityMap
 from tacit.metrics.arguments import Values, as_tensor
 from tacit.metrics.classification import frequency_gaps
@@ -83,11 +83,9 @@ class BinaryPredictive(Predictive):
                 f"{tuple(self.logits.shape)}."
             )
         check_averaging(self.averaging)
-        targets = self.logits.shape[-1] if self.logits.ndim > 2 else 1
-        if self.names is not None and len(check_names(self.names, "names")) != targets:
-            raise ValueError(
-                f"names: expected {targets}, one for each target; received {len(self.names)}."
-            )
+        if self.names is not None:
+            check_names(self.names, "names")
+        check_number_of_names(self.names, self.logits.shape[-1] if self.logits.ndim > 2 else 1)
 
     def __len__(self) -> int:
         return self.logits.shape[1]

@@ -51,3 +51,9 @@ def check_names(
             f"{argument}: expected distinct names, received {', '.join(twice)} more than once."
         )
     return found
+
+
+def check_number_of_names(names: Sequence[str] | None, targets: int) -> None:
+    """Raise ValueError unless there is one name for each binary target of an example, or none."""
+    if names is not None and len(names) != targets:
+        raise ValueError(f"names: expected {targets}, one for each target; received {len(names)}.")

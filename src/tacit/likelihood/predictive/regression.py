@@ -86,6 +86,30 @@ class RegressionPredictive(Predictive):
         kept = rows(index, len(self))
         return replace(self, means=self.means[:, kept], scales=self.scales[:, kept])
 
+    def output(self, index: int) -> RegressionPredictive:
+        """Return the predictions of one of several outputs, such as a step of a forecast.
+
+        Args:
+            index: Index in the first dimension after the batch.
+
+        Examples:
+            >>> import torch
+            >>> p = RegressionPredictive(torch.zeros(8, 100, 12), torch.ones(8, 100, 12))
+            >>> p.output(11).mean.shape
+            torch.Size([100])
+        """
+        if self.means.ndim < 3:
+            raise ValueError("output: expected several outputs per example, there is one.")
+        size, own = self.means.shape[2], self.recalibration
+        if not -size <= index < size:
+            raise IndexError(f"output: index {index} is out of range for {size} outputs.")
+        return replace(
+            self,
+            means=self.means[:, :, index],
+            scales=self.scales[:, :, index],
+            recalibration=None if own is None else ProbabilityMap(own.knots[index]),
+        )
+
     @cached_property
     def mean(self) -> Tensor:
         """Mean of the distribution, (B, ...)."""

@@ -3,38 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor
 
 from tacit.data.batches import as_tensor
-from tacit.likelihood.predictive import ClassPredictive, Predictive
+from tacit.inference.prediction_sets import whole_labels
+from tacit.likelihood.predictive import BinaryPredictive, ClassPredictive, Predictive, counted
+from tacit.metrics.arguments import Values
+
+AnyClasses: TypeAlias = ClassPredictive | BinaryPredictive
 
 
 def checked(
-    name: str, predictions: Mapping[str, ClassPredictive] | ClassPredictive, labels: Tensor
+    name: str,
+    predictions: Mapping[str, AnyClasses] | AnyClasses,
+    labels: Values,
 ) -> tuple[Mapping[str, ClassPredictive], Tensor]:
-    """Return predictions by name of the method, and the labels as a tensor.
+    """Return predictions of one label each by name of the method, and these labels.
+
+    Several labels of an example become examples, binary targets two classes; labels to be ignored
+    are left out.
 
     Raises:
         TypeError: If these are not class predictions and integer labels.
         ValueError: If there are none, or their numbers differ.
     """
     named = {"": predictions} if isinstance(predictions, Predictive) else predictions
-    labels = as_tensor(f"{name}(labels)", labels)
-    if labels.is_floating_point() or labels.ndim != 1:
-        raise TypeError(
-            f"{name}(labels): expected integer classes (B,), received {labels.dtype} of shape "
-            f"{tuple(labels.shape)}."
-        )
+    truth = as_tensor(f"{name}(labels)", labels)
+    found: dict[str, ClassPredictive] = {}
+    kept = torch.ones((), dtype=torch.bool)
     for method, prediction in mapping(f"{name}(predictions)", named).items():
-        check_kind(name, prediction, ClassPredictive, f" from {method}" if method else "")
-        check_shape(
-            f"{name}: predictions{f' from {method}' if method else ''}",
-            prediction.label,
-            (len(labels),),
-        )
-    return named, labels
+        source = f" from {method}" if method else ""
+        if isinstance(prediction, BinaryPredictive):
+            prediction, truth = prediction.two_classes, whole_labels(truth)
+        check_kind(name, prediction, ClassPredictive, source)
+        if truth.is_floating_point():
+            raise TypeError(
+                f"{name}(labels): expected integer classes (B, ...), received {truth.dtype}."
+            )
+        truth = without_column(truth, prediction.label.ndim)
+        check_shape(f"{name}: predictions{source}", prediction.label, tuple(truth.shape))
+        kept = kept & counted(truth.cpu(), prediction.ignore_index)
+        found[method] = replace(prediction, logits=prediction.logits.flatten(1, -2))
+    flat = kept.expand(truth.shape).flatten()
+    return {method: each[flat] for method, each in found.items()}, truth.flatten()[flat]
 
 
 def mapping(name: str, given: Any) -> Mapping[str, Any]:

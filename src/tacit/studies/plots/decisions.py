@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from tacit import metrics
 from tacit._support.figures import saved
 from tacit.inference.prediction_sets import PredictionSets, whole_labels
-from tacit.likelihood.predictive import ClassPredictive, check_labels
+from tacit.likelihood.predictive import ClassPredictive, check_labels, counted
 from tacit.likelihood.predictive.abstention import Abstention
 from tacit.metrics.arguments import Values
-from tacit.studies.plots.arguments import check_shape, checked, panels
+from tacit.studies.plots.arguments import AnyClasses, check_shape, checked, panels
 
 
 def plot_set_sizes(sets: PredictionSets, labels: Values, path: str | Path | None = None) -> Any:
@@ -54,9 +53,12 @@ def plot_set_sizes(sets: PredictionSets, labels: Values, path: str | Path | None
     check_shape("plot_set_sizes(labels)", truth, tuple(sets.members.shape[:-1]))
     if not truth.numel():
         raise ValueError("plot_set_sizes: expected at least one set, received none.")
-    check_labels(truth, sets.members.shape[-1])
-    inside = sets.members.gather(-1, truth[..., None]).flatten().double().cpu()
-    sizes = sets.size.flatten().cpu()
+    check_labels(truth, sets.members.shape[-1], sets.ignore_index)
+    kept = counted(truth, sets.ignore_index)
+    inside = sets.members[kept].gather(-1, truth[kept][:, None])[:, 0].double().cpu()
+    sizes = sets.size[kept].cpu()
+    if not len(sizes):
+        raise ValueError("plot_set_sizes: all labels are ignored.")
     counts = sizes.bincount()
     shown = counts.nonzero().flatten()
     covered = sizes.bincount(inside)[shown] / counts[shown]
@@ -72,8 +74,8 @@ def plot_set_sizes(sets: PredictionSets, labels: Values, path: str | Path | None
 
 
 def plot_risk_coverage(
-    predictions: Mapping[str, ClassPredictive] | ClassPredictive,
-    labels: Tensor,
+    predictions: Mapping[str, AnyClasses] | AnyClasses,
+    labels: Values,
     path: str | Path | None = None,
     *,
     rule: Mapping[str, Abstention] | Abstention | None = None,
@@ -85,7 +87,7 @@ def plot_risk_coverage(
 
     Args:
         predictions: Predictions by name of the method, or a single prediction.
-        labels: True classes (B,).
+        labels: True classes, (B,), or of several labels per example (B, ...).
         path: File to write, if any.
         rule: Rule from `prediction.select`, made on other data; for several methods one for each,
             by name.

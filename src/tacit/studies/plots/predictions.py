@@ -15,7 +15,9 @@ from tacit._support import checks
 from tacit._support.figures import saved
 from tacit.data.batches import as_tensor
 from tacit.likelihood.predictive import ClassPredictive, RegressionPredictive
+from tacit.metrics.arguments import Values
 from tacit.studies.plots.arguments import (
+    AnyClasses,
     check_kind,
     check_shape,
     checked,
@@ -26,8 +28,8 @@ from tacit.studies.plots.arguments import (
 
 
 def plot_reliability(
-    predictions: Mapping[str, ClassPredictive] | ClassPredictive,
-    labels: Tensor,
+    predictions: Mapping[str, AnyClasses] | AnyClasses,
+    labels: Values,
     path: str | Path | None = None,
     *,
     bins: int = 10,
@@ -38,7 +40,7 @@ def plot_reliability(
 
     Args:
         predictions: Predictions by name of the method, or a single prediction.
-        labels: True classes (B,).
+        labels: True classes, (B,), or of several labels per example (B, ...).
         path: File to write, if any.
         bins: Number of confidence bins.
 
@@ -74,15 +76,15 @@ def plot_reliability(
 
 
 def plot_confidence(
-    predictions: Mapping[str, ClassPredictive] | ClassPredictive,
-    labels: Tensor,
+    predictions: Mapping[str, AnyClasses] | AnyClasses,
+    labels: Values,
     path: str | Path | None = None,
 ) -> Any:
     """Plot histograms of the confidence of correct and of wrong predictions, one panel per method.
 
     Args:
         predictions: Predictions by name of the method, or a single prediction.
-        labels: True classes (B,).
+        labels: True classes, (B,), or of several labels per example (B, ...).
         path: File to write, if any.
 
     Returns:
@@ -119,15 +121,15 @@ def plot_confidence(
 
 
 def plot_rejection(
-    predictions: Mapping[str, ClassPredictive] | ClassPredictive,
-    labels: Tensor,
+    predictions: Mapping[str, AnyClasses] | AnyClasses,
+    labels: Values,
     path: str | Path | None = None,
 ) -> Any:
     """Plot the accuracy of the remaining predictions as the least confident ones are rejected.
 
     Args:
         predictions: Predictions by name of the method, or a single prediction.
-        labels: True classes (B,).
+        labels: True classes, (B,), or of several labels per example (B, ...).
         path: File to write, if any.
 
     Returns:
@@ -238,6 +240,7 @@ def plot_images(
     from matplotlib.figure import Figure
 
     _, labels = checked("plot_images", prediction, labels)
+    check_shape("plot_images: predictions", prediction.label, (len(labels),))
     pictures = as_tensor("plot_images(pictures)", pictures)
     if pictures.ndim not in (3, 4) or len(pictures) != len(prediction):
         raise ValueError(

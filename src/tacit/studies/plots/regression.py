@@ -13,7 +13,13 @@ from tacit._support import checks
 from tacit._support.figures import saved
 from tacit.likelihood.predictive import Predictive, RegressionPredictive
 from tacit.metrics.arguments import Values, as_tensor, between_0_and_1
-from tacit.studies.plots.arguments import check_kind, check_shape, mapping, panels
+from tacit.studies.plots.arguments import (
+    check_kind,
+    check_shape,
+    mapping,
+    panels,
+    without_column,
+)
 
 LEVELS = 99  # nominal coverages of the curve
 
@@ -62,9 +68,11 @@ def plot_quantiles(
     if size not in shape or not size:
         raise ValueError(
             "plot_quantiles: expected one target for each of B examples, or B targets of one "
-            f"example, received predictions of shape {shape}. Select one output or one example."
+            f"example, received predictions of shape {shape}. Select one output, "
+            "prediction.output(0), or one example, prediction[0]."
         )
     inputs = torch.arange(size) if x is None else as_tensor("plot_quantiles(x)", x).detach().cpu()
+    inputs = without_column(inputs, 1)
     check_shape("plot_quantiles(x)", inputs, (size,))
     ordered = sorted(between_0_and_1("plot_quantiles(levels)", each) for each in levels)[::-1]
     order = inputs.argsort()
