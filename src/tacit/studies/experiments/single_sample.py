@@ -19,7 +19,7 @@ from tacit._support.figures import saved
 from tacit.calling import Variational, variational
 from tacit.data import digits, mnist
 from tacit.models import MLP
-from tacit.studies.experiments.cells import run_each
+from tacit.studies.experiments.cells import ALL, run_each
 from tacit.studies.experiments.evidence import (
     all_of,
     higher,
@@ -69,18 +69,22 @@ def compute(
     seeds: int = 2,
     folder: Path = Path("results/single_sample"),
     jobs: int = -1,
+    cells: str = ALL,
 ) -> dict[str, Any]:
-    """Train with all numbers of draws and learning rates; return error and NLL at several steps."""
+    """Train with all numbers of draws and learning rates; return error and NLL at several steps.
+
+    Trainings that the pattern `cells` leaves out, and that the folder lacks, have no rows.
+    """
     choices = [
         {"seed": seed, "optimizer": optimizer, "way": way, "lr": lr}
         for seed, optimizer, way, lr in product(range(seeds), MOMENTA, WAYS, rates)
     ]
     found = run_each(
-        train_one, choices, folder, jobs, data=data, train_size=train_size, test_size=test_size,
-        steps=steps, points=points, batch_size=batch_size, samples=samples,
+        train_one, choices, folder, jobs, cells=cells, data=data, train_size=train_size,
+        test_size=test_size, steps=steps, points=points, batch_size=batch_size, samples=samples,
     )  # fmt: skip
     pairs = zip(choices, found, strict=True)
-    return {"rows": [{**choice, **row} for choice, rows in pairs for row in rows]}
+    return {"rows": [{**choice, **row} for choice, rows in pairs for row in rows or ()]}
 
 
 def train_one(
@@ -115,13 +119,17 @@ def learn(
     batch_size: int,
     samples: int,
 ) -> list[dict[str, Any]]:
-    """Train a model; return its validation NLL, test error and test NLL at the checkpoints."""
+    """Train a model; return its validation NLL, test error and test NLL at the checkpoints.
+
+    Training ends when parameters are no longer finite: no later step changes that.
+    """
     (x, y), validation, test = parts
     passes, keywords = WAYS[way]
     optimizer = torch.optim.SGD(model.param_groups(lr), momentum=momentum)
     rows, step = [], 0
     for end in checkpoints:
-        while step < end:
+        alive = all(bool(parameter.isfinite().all()) for parameter in model.parameters())
+        while alive and step < end:
             chosen = torch.randint(len(x), (batch_size,))
             logits = model(x[chosen], **keywords)
             targets = y[chosen].expand(logits.shape[:-1])
@@ -130,6 +138,7 @@ def learn(
             loss.backward()
             optimizer.step()
             step += 1
+        step = end
         validation_nll = error_and_nll(model, validation, samples)["nll"]
         found = error_and_nll(model, test, samples)
         rows.append({"step": step, "passes": step * passes, "validation": validation_nll, **found})
