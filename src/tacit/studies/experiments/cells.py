@@ -9,6 +9,7 @@ import hashlib
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
@@ -57,6 +58,11 @@ def run_each(
         if fnmatchcase(path.stem, cells) and not path.exists()
     ]
     found = sum(path.exists() for path in paths)
+    if paths and not found and not missing:
+        raise ValueError(
+            f"--cells: expected a pattern of names like {paths[0].stem!r}, since no training run is "
+            f"finished; received {cells!r}."
+        )
     start = time.monotonic()
     for done, _ in enumerate(_computed(train, missing, jobs), 1):
         seconds = (time.monotonic() - start) / done * (len(missing) - done)
@@ -64,6 +70,21 @@ def run_each(
         sys.stdout.write(f"  [{found + done}/{len(paths)}] trainings done, about {left} left\n")
         sys.stdout.flush()
     return [_read(path) if path.exists() else None for path in paths]
+
+
+def trained(choices: Sequence[Mapping[str, Any]], found: Sequence[Any]) -> str:
+    """Return which trainings are finished, in words; empty if all are.
+
+    Args:
+        choices: The settings in which the trainings differ, `seed` among them.
+        found: Their results; None for those that are not finished.
+    """
+    finished = [c for c, result in zip(choices, found, strict=True) if result is not None]
+    if len(finished) == len(choices):
+        return ""
+    settings = (", ".join(str(v) for k, v in c.items() if k != "seed") for c in finished)
+    counts = "; ".join(f"{name} ({count})" for name, count in Counter(settings).items())
+    return f"{len(finished)} of {len(choices)} training runs, with numbers of seeds: {counts}"
 
 
 def _computed(train: Callable[..., Any], missing: Sequence[Any], jobs: int) -> Any:

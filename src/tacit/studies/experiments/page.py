@@ -202,6 +202,8 @@ def _section(page: Page, each: Found, out: Path) -> None:
         page.text(f"In the paper: {experiment.figure}.", soft=True)
     for paragraph in experiment.paragraphs:
         page.text(paragraph)
+    if trained := saved["results"].get("trained"):
+        page.text(f"Finished so far: {trained}.")
     for claim in experiment.claims:
         page.text(f"The paper's claim {claim}: {CLAIMS[claim]}")
     for picture in sorted(folder.glob("*.png")):
