@@ -38,6 +38,8 @@ def test_cells_are_chosen_where_some_can_be_judged(tmp_path, capsys):
     assert main(["reproduce", "cost", "--cells", "*-0.003-*", "--out", str(tmp_path)]) == 2
     message = "--cells: cost is judged from all its training runs; leave the option out"
     assert message in capsys.readouterr().err
+    assert main(["reproduce", "cost", "--bench", "results/bench", "--out", str(tmp_path)]) == 2
+    assert "--bench: cost has training runs of its own" in capsys.readouterr().err
 
 
 def test_an_experiment_is_judged_from_the_cells_that_are_finished(tmp_path, capsys):

@@ -57,6 +57,13 @@ def add_to(commands: Any) -> None:
         help="train only runs whose file PATTERN matches, '*-M1-0.003-*' or '' for none, and judge "
         "those that are finished (all)",
     )
+    parser.add_argument(
+        "--bench",
+        type=Path,
+        metavar="FOLDER",
+        help="folder of tacit bench with the training runs of in_distribution and corruptions "
+        "(bench in the results folder)",
+    )
     parser.set_defaults(command=_reproduce)
 
 
@@ -71,7 +78,13 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         given = {"jobs": arguments.jobs} if arguments.jobs is not None else {}
         found = [find_experiment(name) for name in names]
         experiments = [
-            (each, given | _data(each, arguments.data) | _cells(each, arguments.cells))
+            (
+                each,
+                given
+                | _data(each, arguments.data)
+                | _cells(each, arguments.cells)
+                | _bench(each, arguments.bench),
+            )
             for each in found
         ]
         with sigterm_as_interrupt():
@@ -101,6 +114,15 @@ def _cells(experiment: Experiment, cells: str | None) -> dict[str, Any]:
             "out."
         )
     return {} if cells is None else {"cells": cells}
+
+
+def _bench(experiment: Experiment, bench: Path | None) -> dict[str, Any]:
+    """Return the argument of an experiment whose training runs are those of `tacit bench`."""
+    if bench is not None and "bench" not in signature(experiment.compute).parameters:
+        raise ValueError(
+            f"--bench: {experiment.name} has training runs of its own; leave the option out."
+        )
+    return {} if bench is None else {"bench": bench.as_posix()}
 
 
 def _reproduce_one(experiment: Experiment, scale: str, out: Path, changes: dict[str, Any]) -> None:

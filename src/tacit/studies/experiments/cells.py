@@ -60,8 +60,8 @@ def run_each(
     found = sum(path.exists() for path in paths)
     if paths and not found and not missing:
         raise ValueError(
-            f"--cells: expected a pattern of names like {paths[0].stem!r}, since no training run is "
-            f"finished; received {cells!r}."
+            f"--cells: expected a pattern of names like {paths[0].stem!r}, since no training run "
+            f"is finished; received {cells!r}."
         )
     start = time.monotonic()
     for done, _ in enumerate(_computed(train, missing, jobs), 1):
