@@ -23,7 +23,7 @@ FIGURES = {
     "coordinate_check": {
         f"{kind}_{parametrization}"
         for kind in ("deterministic", "variational")
-        for parametrization in ("sp", "mup")
+        for parametrization in ("sp", "pytorch", "mup")
     },
     "corruptions": {"digits_sp", "digits_sp_ece", "digits_sp_error", "digits_sp_nll"},
     "cost": {"cost"},

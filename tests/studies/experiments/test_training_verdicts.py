@@ -294,6 +294,15 @@ class TestCoordinateCheck:
         assert states(coordinate_check, unsteady) == [True, False] * 3
         assert states(coordinate_check, self.results(seeds=range(1))) == [None] * 6
 
+    def test_both_constants_of_the_standard_parametrization_are_references(self):
+        results = self.results(sp=lambda width: 2.0)
+        for kind in ("deterministic", "variational"):
+            results[f"{kind}_pytorch"] = self.results()[f"{kind}_sp"]
+        found = coordinate_check.verdicts(results, {})
+        assert [v.holds for v in found if "PyTorch" in v.subject] == [True] * 6
+        assert [v.holds for v in found if v.subject.endswith("SP")][::2] == [False] * 3
+        assert {"PyTorch" in v.subject for v in found if not v.ours} == {True, False}
+
     def test_runs_that_diverge_are_less_stable(self):
         results = self.results(sp=lambda width: 1.0 if width > 8 else None)
         assert states(coordinate_check, results)[1::2] == [True] * 3
