@@ -8,13 +8,15 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from torch.utils.flop_counter import FlopCounterMode
 
 import tacit
 from tacit.data import cifar, tiny_imagenet_sets
 from tacit.data.sources import Url
 from tacit.studies.bench import read_results
-from tacit.studies.experiments import comparison
+from tacit.studies.experiments import comparison, gpu_hours
 from tacit.studies.experiments.page import write_page
 from tacit.studies.experiments.registry import EXPERIMENTS
 from tacit.studies.experiments.reproduction import judge, read_saved, reproduce
@@ -136,3 +138,19 @@ def test_photographs_at_the_papers_scale(methods, tmp_path):
     assert len(saved) == 3 * (1 if methods else 5)
     text = write_page(out).with_suffix(".md").read_text()
     assert "paper (cifar10, cifar100, tiny_imagenet)" in text
+    assert "--data cifar10,cifar100,tiny_imagenet" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "size"), [("cifar10", 10, 32), ("tiny_imagenet", 200, 64)]
+)
+def test_the_estimate_counts_the_operations_of_the_network(name, classes, size):
+    net = tacit.models.ResNet34(classes, norm="group")
+    with FlopCounterMode(display=False) as counter:
+        net(torch.zeros(1, 3, size, size)).sum().backward()
+    assert counter.get_total_flops() == pytest.approx(gpu_hours.OPERATIONS[name], rel=1e-3)
+    scale = comparison.SCALES["paper"]
+    assert set(scale["methods"]) == {
+        "swag", comparison.PAPER, comparison.OURS, "standard", *comparison.POST_HOC, "deep_ensemble"
+    }  # fmt: skip
+    assert gpu_hours.passes_per_image() == 2 * (5 * (5 + 3) + 2 * 8)

@@ -72,6 +72,7 @@ SCALES: Scales = {
         # The first trains the plain networks that most others use; meanwhile run those that don't.
         "methods": (SWAG, PAPER, OURS, "standard", *POST_HOC, ENSEMBLE),
         "slow_methods": (f"{__name__}:{MEAN_FIELD}",),
+        "slow_seeds": 2,
         "pretrained": True,
         "seeds": 5,
         "epochs": 200,

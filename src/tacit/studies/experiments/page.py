@@ -11,6 +11,13 @@ from typing import Any
 from tacit.studies.experiments.claims import CLAIMS
 from tacit.studies.experiments.evidence import all_of
 from tacit.studies.experiments.experiment import Experiment
+from tacit.studies.experiments.gpu_hours import (
+    IMAGES,
+    OPERATIONS,
+    RATE,
+    gpu_hours,
+    passes_per_image,
+)
 from tacit.studies.experiments.registry import EXPERIMENTS
 from tacit.studies.experiments.reproduction import is_saved, judge, read_saved
 from tacit.studies.experiments.verdict import FAILS, HOLDS, UNDECIDED, Verdict
@@ -165,9 +172,28 @@ def _how(page: Page) -> None:
     )
     page.text(
         "Each training run is saved when it ends, so the same command continues a run that was "
-        "stopped or killed. CIFAR-10, CIFAR-100 and TinyImageNet with pretrained ResNet-34 need "
-        "GPUs: add --data cifar10,cifar100,tiny_imagenet to in_distribution and corruptions. "
-        "Nothing is claimed about them here.",
+        "stopped or killed. --cells '*-0.003-*' trains a part of single_sample, the files whose "
+        "name matches; --cells '' trains nothing and judges what is finished. in_distribution and "
+        "corruptions take finished training runs of tacit bench from another folder with --bench.",
+        soft=True,
+    )
+    page.text(
+        "CIFAR-10, CIFAR-100 and TinyImageNet with ResNet-34 need a GPU, which is used if there is "
+        "one, and torchvision for the pretrained weights:"
+    )
+    page.code(
+        "tacit reproduce in_distribution corruptions --scale paper --out results/paper \\\n"
+        "    --data cifar10,cifar100,tiny_imagenet --jobs 1"
+    )
+    hours = {data: gpu_hours(data) for data in IMAGES}
+    page.text(
+        "They have not been run, and nothing is claimed about them. An estimate: a forward and "
+        f"backward pass takes {OPERATIONS['cifar10'] / 1e9:.1f} GFLOP an image of CIFAR and "
+        f"{OPERATIONS['tiny_imagenet'] / 1e9:.1f} GFLOP one of TinyImageNet, counted by torch. All "
+        f"methods, seeds and both parametrizations are {passes_per_image()} passes per image and "
+        f"epoch. At {RATE / 1e12:g} TFLOP/s this is {hours['cifar10']:,.0f} hours on each CIFAR "
+        f"and {hours['tiny_imagenet']:,.0f} on TinyImageNet, and up to a fifth more for "
+        "predictions with 32 samples on all corrupted images.",
         soft=True,
     )
 
@@ -216,6 +242,8 @@ def _section(page: Page, each: Found, out: Path) -> None:
         page.text(f"Measured: {verdict.measured}.")
         page.text(f"Criterion: {verdict.criterion}.", soft=True)
     where = " --out results/paper" if place.parts[0] == PAPER else ""
+    if bench := saved["arguments"].get("bench"):
+        where += f" --bench {bench}"
     page.code(f"tacit reproduce {name} --scale {saved['scale']}{where}")
     versions = ", ".join(f"{tool} {number}" for tool, number in saved["versions"].items())
     hours = saved.get("hours")
