@@ -43,6 +43,7 @@ def test_a_pattern_chooses_the_cells_that_are_computed(tmp_path):
     found = run_each(power, choices, tmp_path, 1, cells="")  # computes nothing
     assert found == [None, 16, None, 16]
     assert trained(choices, found) == "2 of 4 training runs, with numbers of seeds: 4 (2)"
+    assert trained([{"seed": 0}, {"seed": 1}], [None, 5]) == "1 of 2 training runs"
     assert trained(choices, run_each(power, choices, tmp_path, 1)) == ""
 
 

@@ -83,8 +83,9 @@ def trained(choices: Sequence[Mapping[str, Any]], found: Sequence[Any]) -> str:
     if len(finished) == len(choices):
         return ""
     settings = (", ".join(str(v) for k, v in c.items() if k != "seed") for c in finished)
-    counts = "; ".join(f"{name} ({count})" for name, count in Counter(settings).items())
-    return f"{len(finished)} of {len(choices)} training runs, with numbers of seeds: {counts}"
+    counts = "; ".join(f"{name} ({count})" for name, count in Counter(settings).items() if name)
+    seeds = f", with numbers of seeds: {counts}" if counts else ""
+    return f"{len(finished)} of {len(choices)} training runs{seeds}"
 
 
 def _computed(train: Callable[..., Any], missing: Sequence[Any], jobs: int) -> Any:

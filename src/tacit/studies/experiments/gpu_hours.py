@@ -16,11 +16,11 @@ IMAGES = {"cifar10": 45_000, "cifar100": 45_000, "tiny_imagenet": 90_000}
 def passes_per_image() -> int:
     """Return how often an image is seen in one epoch of all training runs, at the scale "paper".
 
-    The plain networks of an ensemble serve Standard, temperature scaling and Laplace too.
+    The plain networks of an ensemble serve Standard, temperature scaling, Laplace and SWAG too.
     """
     scale = comparison.SCALES["paper"]
-    once = [m for m in scale["methods"] if m not in (*comparison.POST_HOC, "standard")]
-    trainings = len(once) - 1 + DeepEnsemble().members  # one of them is the ensemble
+    plain = {"standard", *comparison.POST_HOC, comparison.SWAG, comparison.ENSEMBLE}
+    trainings = DeepEnsemble().members + len(set(scale["methods"]) - plain)
     slow = scale["slow_seeds"] * comparison.mean_field_vi_8.samples
     parametrizations = 2
     passes: int = parametrizations * (scale["seeds"] * trainings + slow)

@@ -59,13 +59,18 @@ def judge_methods(
     arguments: Mapping[str, Any],
     ours: bool,
     methods: Sequence[str],
-    *parts: Any,
+    holds: bool | None,
+    measured: str,
+    criterion: str,
+    subject: str,
+    number: str,
+    *,
     claim: str = "in-distribution",
     lacking: str = "",
 ) -> Verdict:
     """Return the verdict that compares some methods; questions of ours are decided at any size."""
     lacking = lacking or ("" if ours else found.lacks(methods, arguments))
-    return Verdict(claim, *parts, lacking=lacking, ours=ours)
+    return Verdict(claim, holds, measured, criterion, subject, number, lacking, ours)
 
 
 def _of_method(

@@ -57,14 +57,10 @@ def write_page(out: Path) -> Path:
     """
     if out.name == PAPER:
         out = out.parent
-    folders = {
-        name: next((f for f in (out / PAPER / name, out / name) if is_saved(f)), None)
-        for name in EXPERIMENTS
-    }
     found = [
-        Found(EXPERIMENTS[name], folder, read_saved(folder), judge(EXPERIMENTS[name], folder))
-        for name, folder in folders.items()
-        if folder is not None
+        Found(experiment, folder, read_saved(folder), judge(experiment, folder))
+        for name, experiment in EXPERIMENTS.items()
+        if (folder := saved_folder(out, name)) is not None
     ]
     if not found:
         raise ValueError(f"{out}: there are no results of tacit reproduce.")
@@ -76,6 +72,11 @@ def write_page(out: Path) -> Path:
         _section(page, each, out)
     page.write(out / "index.md")
     return page.write(out / "index.html")
+
+
+def saved_folder(out: Path, name: str) -> Path | None:
+    """Return the folder of an experiment's results, at the paper's scale if there are some."""
+    return next((f for f in (out / PAPER / name, out / name) if is_saved(f)), None)
 
 
 def _claims(page: Page, found: Sequence[Found]) -> None:
@@ -105,8 +106,8 @@ def _conclusions(rows: Mapping[str, Sequence[str]], found: Sequence[Found]) -> s
     answers = ", ".join(f"{state}: {count}" for state, count in own.most_common())
     return (
         f"{len(held)} of the {len(states)} claims of the paper hold in these runs{_names(held)}. "
-        f"{len(failed)} do not hold{_names(failed)}, and {undecided} are not decided at this "
-        "scale. Our own questions, beyond the paper's sentences, have these answers: "
+        f"{len(failed)} do not hold{_names(failed)}, and {undecided} are not decided. "
+        "Our own questions, beyond the paper's sentences, have these answers: "
         f"{answers or 'none yet'}."
     )
 
@@ -172,9 +173,10 @@ def _how(page: Page) -> None:
     )
     page.text(
         "Each training run is saved when it ends, so the same command continues a run that was "
-        "stopped or killed. --cells '*-0.003-*' trains a part of single_sample, the files whose "
-        "name matches; --cells '' trains nothing and judges what is finished. in_distribution and "
-        "corruptions take finished training runs of tacit bench from another folder with --bench.",
+        "stopped or killed. With --cells, a pattern of names of files, experiments train a part, "
+        "and are judged from what is finished; with --cells '' they train nothing. The training "
+        "runs of in_distribution and corruptions are those of tacit bench; with --bench FOLDER "
+        "they are taken from its results.",
         soft=True,
     )
     page.text(
