@@ -34,6 +34,24 @@ def test_data_sets_are_for_comparisons_of_methods(tmp_path, capsys):
     assert "--data: cost has one data set; leave the option out" in capsys.readouterr().err
 
 
+def test_cells_are_chosen_where_some_can_be_judged(tmp_path, capsys):
+    assert main(["reproduce", "cost", "--cells", "*-0.003-*", "--out", str(tmp_path)]) == 2
+    message = "--cells: cost is judged from all its training runs; leave the option out"
+    assert message in capsys.readouterr().err
+    assert main(["reproduce", "cost", "--bench", "results/bench", "--out", str(tmp_path)]) == 2
+    assert "--bench: cost has training runs of its own" in capsys.readouterr().err
+
+
+def test_an_experiment_is_judged_from_the_cells_that_are_finished(tmp_path, capsys):
+    command = ["reproduce", "single_sample", "--scale=smoke", f"--out={tmp_path}"]
+    assert main([*command, "--cells", "*-SGD-M[18]-0.003-*"]) == 0
+    assert len(list((tmp_path / "single_sample" / "cells").iterdir())) == 4
+    text = (tmp_path / "index.md").read_text()
+    finished = "4 of 40 training runs, with numbers of seeds: SGD, M=1, 0.003 (2)"
+    assert f"Finished so far: {finished}; SGD, M=8, 0.003 (2)." in text
+    assert "no seed has all training runs that are compared" in text
+
+
 SAVED = {"arguments": {}, "scale": "smoke", "versions": {}, "commit": None, "results": {"rows": []}}
 
 

@@ -1,9 +1,12 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
 import tacit
 from tacit.methods import SWAG, DeepEnsemble, GeneralizedVI, ImplicitBiasVI, MeanFieldVI, Standard
+from tacit.methods.network_cache import NetworkCache
 from tacit.methods.task import Task
 from tacit.studies.experiments import comparison
 
@@ -50,6 +53,16 @@ def test_a_method_trains_under_a_parametrization(method):
     )  # fmt: skip
     assert with_it.isfinite().all()
     assert not torch.allclose(with_it, without)
+
+
+def test_a_network_of_the_cache_is_moved_to_the_device_of_training(tmp_path, monkeypatch):
+    likelihood = tacit.Categorical()
+    task = Task(net, (X, Y), None, likelihood, None, 0, SETTINGS, NetworkCache(tmp_path))
+    task.trained()
+    elsewhere = SimpleNamespace(device=torch.device("meta"))
+    monkeypatch.setattr("tacit.methods.task.make_fabric", lambda *_: elsewhere)
+    assert {p.device.type for p in task.trained().parameters()} == {"meta"}
+    assert {b.device.type for b in likelihood.buffers()} <= {"meta"}
 
 
 def test_pretrained_weights_are_kept(tmp_path):

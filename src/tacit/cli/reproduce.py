@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from importlib.util import find_spec
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,19 @@ def add_to(commands: Any) -> None:
         type=_names,
         help="comma-separated data sets, for in_distribution and corruptions (those of the scale)",
     )
+    parser.add_argument(
+        "--cells",
+        metavar="PATTERN",
+        help="train only runs whose file PATTERN matches, '*-M1-0.003-*' or '' for none, and judge "
+        "those that are finished (all)",
+    )
+    parser.add_argument(
+        "--bench",
+        type=Path,
+        metavar="FOLDER",
+        help="folder of tacit bench with the training runs of in_distribution and corruptions "
+        "(bench in the results folder)",
+    )
     parser.set_defaults(command=_reproduce)
 
 
@@ -63,7 +77,16 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         names = list(EXPERIMENTS) if arguments.names == ["all"] else arguments.names
         given = {"jobs": arguments.jobs} if arguments.jobs is not None else {}
         found = [find_experiment(name) for name in names]
-        experiments = [(each, given | _data(each, arguments.data)) for each in found]
+        experiments = [
+            (
+                each,
+                given
+                | _data(each, arguments.data)
+                | _cells(each, arguments.cells)
+                | _bench(each, arguments.bench),
+            )
+            for each in found
+        ]
         with sigterm_as_interrupt():
             for experiment, changes in experiments:
                 _reproduce_one(experiment, arguments.scale, arguments.out, changes)
@@ -81,6 +104,25 @@ def _data(experiment: Experiment, data: tuple[str, ...] | None) -> dict[str, Any
     if data is not None and not several:
         raise ValueError(f"--data: {experiment.name} has one data set; leave the option out.")
     return {} if data is None else {"data": data}
+
+
+def _cells(experiment: Experiment, cells: str | None) -> dict[str, Any]:
+    """Return the argument of an experiment that can be judged from some of its trainings."""
+    if cells is not None and "cells" not in signature(experiment.compute).parameters:
+        raise ValueError(
+            f"--cells: {experiment.name} is judged from all its training runs; leave the option "
+            "out."
+        )
+    return {} if cells is None else {"cells": cells}
+
+
+def _bench(experiment: Experiment, bench: Path | None) -> dict[str, Any]:
+    """Return the argument of an experiment whose training runs are those of `tacit bench`."""
+    if bench is not None and "bench" not in signature(experiment.compute).parameters:
+        raise ValueError(
+            f"--bench: {experiment.name} has training runs of its own; leave the option out."
+        )
+    return {} if bench is None else {"bench": bench.as_posix()}
 
 
 def _reproduce_one(experiment: Experiment, scale: str, out: Path, changes: dict[str, Any]) -> None:

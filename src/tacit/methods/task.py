@@ -17,6 +17,7 @@ from tacit.methods.network_cache import NetworkCache
 from tacit.models.pretrained import Loaded
 from tacit.scaling import Parametrization, initialize
 from tacit.training import History, fit
+from tacit.training.processes import make_fabric
 from tacit.weights import Where
 
 
@@ -115,7 +116,12 @@ class Task:
         net = self.net(member)
         if self.networks is None:
             self.fit(net, member=member)
-        elif not self.networks.load(net, member):
+        elif self.networks.load(net, member):
+            # To the device on which `fit` would have left them.
+            fabric = make_fabric(self.settings.get("accelerator", "auto"), 1, "auto", "32-true")
+            net.to(fabric.device)
+            self.likelihood.to(fabric.device)
+        else:
             self.networks.save(net, member, sum(self.fit(net, member=member)["seconds"]))
         return net
 

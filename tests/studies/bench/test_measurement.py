@@ -8,7 +8,7 @@ from tiny_cells import ONE, TINY
 import tacit
 from tacit._support import files
 from tacit.methods import Task
-from tacit.studies.bench import METHODS, PROBLEMS, Cell, Problem, measure
+from tacit.studies.bench import METHODS, PROBLEMS, Cell, Problem, measure, measurement
 
 
 def test_what_a_cell_measures():
@@ -26,6 +26,19 @@ def test_every_method_runs_with_both_parametrizations(method):
     for parametrization in ("sp", "mup"):
         cell = Cell("digits", method, parametrization, **TINY)
         assert 0 < measure(cell)["test"]["nll"] < 5
+
+
+def test_random_numbers_are_drawn_on_the_device_of_the_predictor(monkeypatch):
+    asked = []
+
+    class Elsewhere(torch.Generator):
+        def __new__(cls, device="cpu"):
+            asked.append(torch.device(device).type)
+            return super().__new__(cls)
+
+    monkeypatch.setattr(torch, "Generator", Elsewhere)
+    measurement.seeded(torch.nn.Linear(2, 3, device="meta"), 0)
+    assert asked == ["meta"]
 
 
 def test_methods_share_plain_networks(tmp_path, monkeypatch):

@@ -9,11 +9,15 @@ import time
 
 import pytest
 
-from tacit.studies.experiments.cells import run_each
+from tacit.studies.experiments.cells import run_each, trained
 
 
 def square(number, power):
     return {"value": number**power, "process": os.getpid(), "missing": float("nan")}
+
+
+def power(seed, number):
+    return number**2
 
 
 def test_only_missing_cells_are_computed(tmp_path):
@@ -27,6 +31,20 @@ def test_only_missing_cells_are_computed(tmp_path):
     assert all(path.read_text() == text for path, text in files.items())
     other = run_each(square, choices, tmp_path, 1, power=3)  # other settings: other cells
     assert [row["value"] for row in other] == [0, 1, 8]
+
+
+def test_a_pattern_chooses_the_cells_that_are_computed(tmp_path):
+    choices = [{"seed": s, "number": n} for s in range(2) for n in (3, 4)]
+    with pytest.raises(ValueError, match="--cells: expected a pattern of names like '0-3-"):
+        run_each(power, choices, tmp_path, 1, cells="0-5-*")
+    first = run_each(power, choices, tmp_path, 1, cells="0-4-*")
+    assert first == [None, 16, None, None]
+    assert run_each(power, choices, tmp_path, 1, cells="?-4-*") == [None, 16, None, 16]
+    found = run_each(power, choices, tmp_path, 1, cells="")  # computes nothing
+    assert found == [None, 16, None, 16]
+    assert trained(choices, found) == "2 of 4 training runs, with numbers of seeds: 4 (2)"
+    assert trained([{"seed": 0}, {"seed": 1}], [None, 5]) == "1 of 2 training runs"
+    assert trained(choices, run_each(power, choices, tmp_path, 1)) == ""
 
 
 def test_cells_run_in_parallel_processes(tmp_path, capsys):

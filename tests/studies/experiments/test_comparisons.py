@@ -129,6 +129,51 @@ def test_corruptions():
     assert set(states(corruptions, comparison(), {"epochs": 20}).values()) == {None}
 
 
+def test_verdicts_name_the_training_runs_that_they_lack():
+    results = comparison()
+    wanted = {
+        **FULL, "data": ["mnist"], "parametrizations": ["sp", "mup"],
+        "methods": [name for name in METHODS if name not in (MEAN_FIELD, OURS)],
+        "slow_methods": [f"any.module:{MEAN_FIELD}"],
+    }  # fmt: skip
+    found = [v for v in in_distribution.verdicts(results, wanted) if not v.ours]
+    assert {v.lacking for v in found} == {"no training runs of mnist mup"}
+    wanted["parametrizations"] = ["sp"]
+    assert {v.holds for v in in_distribution.verdicts(results, wanted)} == {True}
+    results["rows"] = [row for row in results["rows"] if row["method"] not in (MEAN_FIELD, OURS)]
+    found = {v.subject: v for v in in_distribution.verdicts(results, wanted)}
+    assert found["the paper's recipe: NLL improved over the standard network"].holds is True
+    lacking = f"no training runs of {MEAN_FIELD} (mnist sp)"
+    assert found["the paper's recipe: among the best calibrated"].lacking == lacking
+    assert not any(subject.startswith("tacit's") for subject in found)
+    found = corruptions.verdicts(results, wanted)
+    assert [v.lacking for v in found] == [lacking, "", ""]
+    results["rows"] = [row for row in results["rows"] if row["method"] == PAPER]
+    for module in (in_distribution, corruptions):
+        assert {v.holds for v in module.verdicts(results, wanted) if v.claim != "averaging"} == {
+            None
+        }
+
+
+def test_finished_training_runs_of_a_bench_are_judged(tmp_path):
+    sizes = {"epochs": 1, "train_size": 64, "test_size": 20, "corrupted_size": 1, "samples": 1}
+    cells = make_grid(["digits"], ["standard", "temperature_scaling"], ["sp"], 2, **sizes)
+    compare(tmp_path / "cells", cells[:1], 1)
+    given = {
+        "kinds": ("error",), "data": ("digits",), "methods": ("standard", "temperature_scaling"),
+        "parametrizations": ("sp",), "seeds": 2, "jobs": 1, "folder": tmp_path / "any", **sizes,
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="--cells: expected a pattern of names like 'digits-sp-"):
+        compute_comparison(**given, cells="")
+    found = compute_comparison(**given, bench=str(tmp_path / "cells"), cells="")
+    assert [(row["method"], row["seed"]) for row in found["rows"]] == [("standard", 0)]
+    assert found["trained"].startswith("1 of 4 training runs, with numbers of seeds: digits, sp,")
+    found = compute_comparison(**given, bench=str(tmp_path / "cells"), cells="*-1")
+    assert sorted((row["method"], row["seed"]) for row in found["rows"]) == [
+        ("standard", 0), ("standard", 1), ("temperature_scaling", 1)
+    ]  # fmt: skip
+
+
 def test_gvi():
     def results(data="mnist", seeds=5, **changed):
         return {

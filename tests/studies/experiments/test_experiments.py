@@ -13,7 +13,7 @@ import pytest
 from tacit.cli import main
 from tacit.studies import experiments
 from tacit.studies.experiments.claims import CLAIMS
-from tacit.studies.experiments.page import write_page
+from tacit.studies.experiments.page import saved_folder, write_page
 from tacit.studies.experiments.registry import EXPERIMENTS, find_experiment
 from tacit.studies.experiments.reproduction import judge, read_saved, redraw
 
@@ -23,7 +23,7 @@ FIGURES = {
     "coordinate_check": {
         f"{kind}_{parametrization}"
         for kind in ("deterministic", "variational")
-        for parametrization in ("sp", "mup")
+        for parametrization in ("sp", "pytorch", "mup")
     },
     "corruptions": {"digits_sp", "digits_sp_ece", "digits_sp_error", "digits_sp_nll"},
     "cost": {"cost"},
@@ -149,9 +149,9 @@ def test_figures_are_drawn_again_from_saved_numbers(out, tmp_path):
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_verdicts_of_the_committed_results(name):
-    path = Path(__file__).parents[3] / "results" / name / "results.json"
-    if not path.exists():
+    folder = saved_folder(Path(__file__).parents[3] / "results", name)
+    if folder is None:
         pytest.skip("no committed results")
-    found = judge(find_experiment(name), path.parent)
+    found = judge(find_experiment(name), folder)
     # Undecided and failed claims are listed, so that no verdict changes unnoticed.
     assert [verdict.holds for verdict in found] == KNOWN.get(name, [True] * len(found))

@@ -81,6 +81,26 @@ class TestSingleSample:
         assert {v.holds for v in found if not v.ours} == {None}
         assert set(self.judged(self.results(seeds=range(1))).values()) == {None}
 
+    def test_a_sentence_is_judged_on_seeds_whose_trainings_are_finished(self):
+        rows = self.results()["rows"]
+        finished = [row for row in rows if row["way"] == "M=1" or row["lr"] == 0.003]
+        arguments = self.SIZE | {"rates": (0.003, 0.01, 0.03, 0.1)}
+        found = single_sample.verdicts({"rows": finished}, arguments)
+        assert {v.subject: v.holds for v in found if v.holds is not None} == {
+            "at a rate of 0.003 the gap vanishes with more steps": True
+        }
+        assert "no seed has all training runs that are compared" in {v.lacking for v in found}
+        fewer = [row for row in finished if row["seed"] < 3 or row["way"] == "M=1"]
+        (small,) = (
+            v for v in single_sample.verdicts({"rows": fewer}, arguments) if "0.003" in v.subject
+        )
+        assert small.holds is None  # three seeds
+
+    def test_figures_of_a_part_of_the_trainings(self, tmp_path):
+        rows = [row for row in self.results()["rows"] if row["way"] == "M=8" and row["lr"] < 0.03]
+        single_sample.draw({"rows": [r for r in rows if r["optimizer"] == "SGD"]}, tmp_path)
+        assert {path.stem for path in tmp_path.iterdir()} == {"error", "nll", "small_rate"}
+
     def test_runs_that_diverge_have_the_error_of_chance(self):
         results = self.results()
         for row in results["rows"]:
@@ -273,6 +293,15 @@ class TestCoordinateCheck:
         unsteady = self.results(mup=lambda width: width**2)
         assert states(coordinate_check, unsteady) == [True, False] * 3
         assert states(coordinate_check, self.results(seeds=range(1))) == [None] * 6
+
+    def test_both_constants_of_the_standard_parametrization_are_references(self):
+        results = self.results(sp=lambda width: 2.0)
+        for kind in ("deterministic", "variational"):
+            results[f"{kind}_pytorch"] = self.results()[f"{kind}_sp"]
+        found = coordinate_check.verdicts(results, {})
+        assert [v.holds for v in found if "PyTorch" in v.subject] == [True] * 6
+        assert [v.holds for v in found if v.subject.endswith("SP")][::2] == [False] * 3
+        assert {"PyTorch" in v.subject for v in found if not v.ours} == {True, False}
 
     def test_runs_that_diverge_are_less_stable(self):
         results = self.results(sp=lambda width: 1.0 if width > 8 else None)

@@ -24,7 +24,6 @@ from tacit.methods.network_cache import NetworkCache
 from tacit.methods.task import Task
 from tacit.metrics import auroc, fpr95
 from tacit.studies.bench.grid import PARAMETRIZATIONS, Cell, describe, method_of, problem_of
-from tacit.studies.bench.problems import PROBLEMS
 
 BATCH = 256  # examples per batch in prediction
 SCORES = "entropy", "mutual_information"  # by which foreign images are detected
@@ -62,7 +61,8 @@ def measure(
     for name in problem.corruptions[:1]:
         problem.corrupted(name, test[:1])  # raises before training if the images are unsuitable
     # Only for built-in problems: the data or network of a user's own problem may have changed.
-    reuse = cell.data in PROBLEMS and networks is not None
+    own = ":" in cell.data and not cell.data.startswith("tacit.")
+    reuse = networks is not None and not own
     cache = NetworkCache(Path(str(networks)) / cell.network) if reuse else None
     sizes = {} if cell.width is None else {"width": cell.width}
     task = Task(
@@ -98,7 +98,7 @@ def score(predictor: Predictor, cell: Cell, test: Images) -> dict[str, Any]:
     """Return metrics on test, corrupted and foreign images, by the same functions."""
     problem, likelihood = problem_of(cell), predictor.likelihood
     assert isinstance(likelihood, Categorical)
-    generator = torch.Generator().manual_seed(cell.seed)
+    generator = seeded(predictor, cell.seed)
     with functions_of(predictor, samples=cell.samples, generator=generator) as functions:
         ways = [likelihood, *(with_averaging(likelihood, way) for way in get_args(Averaging))]
         clean, *each = collect_each(functions, ways, Batches("test", test, BATCH), SCORES)
@@ -147,12 +147,18 @@ def tempered_nll(
         copied = copy.deepcopy(predictor)
         assert isinstance(copied.likelihood, Categorical)
         copied.likelihood.averaging = way
-        first, second = (torch.Generator().manual_seed(cell.seed) for _ in range(2))
+        first, second = (seeded(copied, cell.seed) for _ in range(2))
         calibrate(copied, validation, samples=cell.samples, generator=first)
         with functions_of(copied, samples=cell.samples, generator=second) as functions:
             scores = collect(functions, copied.likelihood, Batches("test", test, BATCH)).compute()
         found[way] = scores["nll"] if math.isfinite(scores["nll"]) else None
     return found
+
+
+def seeded(predictor: Predictor, seed: int) -> torch.Generator:
+    """Return a generator of random numbers on the predictor's device, as its noise requires."""
+    largest = max((*predictor.parameters(), *predictor.buffers()), key=torch.Tensor.numel)
+    return torch.Generator(largest.device).manual_seed(seed)
 
 
 def with_averaging(likelihood: Categorical, averaging: Averaging) -> Categorical:

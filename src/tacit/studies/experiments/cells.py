@@ -9,7 +9,9 @@ import hashlib
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from tacit._support.provenance import provenance
 from tacit.studies.folders import check_folder
 
 CELLS = "cells"  # subfolder of an experiment's results
+ALL = "*"  # pattern of all cells
 
 
 def run_each(
@@ -28,15 +31,20 @@ def run_each(
     choices: Sequence[Mapping[str, Any]],
     folder: Path,
     jobs: int = -1,
+    *,
+    cells: str = ALL,
     **shared: Any,
 ) -> list[Any]:
     """Return `train(**choice, **shared)` for each choice, computing only what a folder lacks.
+
+    The result of a training that `cells` leaves out, and the folder lacks, is None.
 
     Args:
         train: A function of a module; it returns plain data.
         choices: The settings in which the trainings differ.
         folder: Folder of the experiment; results are in its subfolder `cells`.
         jobs: Number of parallel trainings, of one thread each if it is not 1; -1 for one per core.
+        cells: Shell pattern; only trainings whose file it matches are computed.
         **shared: Settings of all trainings.
     """
     if isinstance(jobs, bool) or not isinstance(jobs, int) or (jobs < 1 and jobs != -1):
@@ -44,15 +52,40 @@ def run_each(
     check_folder("--out", folder)
     wanted = [{**shared, **choice} for choice in choices]
     paths = [folder / CELLS / f"{_name(choice, shared)}.json" for choice in choices]
-    missing = [(s, path) for s, path in zip(wanted, paths, strict=True) if not path.exists()]
+    missing = [
+        (settings, path)
+        for settings, path in zip(wanted, paths, strict=True)
+        if fnmatchcase(path.stem, cells) and not path.exists()
+    ]
+    found = sum(path.exists() for path in paths)
+    if paths and not found and not missing:
+        raise ValueError(
+            f"--cells: expected a pattern of names like {paths[0].stem!r}, since no training run "
+            f"is finished; received {cells!r}."
+        )
     start = time.monotonic()
     for done, _ in enumerate(_computed(train, missing, jobs), 1):
         seconds = (time.monotonic() - start) / done * (len(missing) - done)
         left = f"{seconds / 60:.0f} min" if seconds > 120 else f"{seconds:.0f} s"
-        found = len(paths) - len(missing) + done
-        sys.stdout.write(f"  [{found}/{len(paths)}] trainings done, about {left} left\n")
+        sys.stdout.write(f"  [{found + done}/{len(paths)}] trainings done, about {left} left\n")
         sys.stdout.flush()
-    return [_read(path) for path in paths]
+    return [_read(path) if path.exists() else None for path in paths]
+
+
+def trained(choices: Sequence[Mapping[str, Any]], found: Sequence[Any]) -> str:
+    """Return which trainings are finished, in words; empty if all are.
+
+    Args:
+        choices: The settings in which the trainings differ, `seed` among them.
+        found: Their results; None for those that are not finished.
+    """
+    finished = [c for c, result in zip(choices, found, strict=True) if result is not None]
+    if len(finished) == len(choices):
+        return ""
+    settings = (", ".join(str(v) for k, v in c.items() if k != "seed") for c in finished)
+    counts = "; ".join(f"{name} ({count})" for name, count in Counter(settings).items() if name)
+    seeds = f", with numbers of seeds: {counts}" if counts else ""
+    return f"{len(finished)} of {len(choices)} training runs{seeds}"
 
 
 def _computed(train: Callable[..., Any], missing: Sequence[Any], jobs: int) -> Any:

@@ -6,9 +6,11 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,7 +20,8 @@ from tacit.methods import MeanFieldVI
 from tacit.studies.bench import METHODS, PROBLEMS, Cell, make_grid, read_results, run_cells
 from tacit.studies.bench.results import is_finished
 from tacit.studies.bench.summary import numbers_of
-from tacit.studies.experiments.evidence import Interval, paired
+from tacit.studies.experiments.cells import ALL, trained
+from tacit.studies.experiments.evidence import Interval, paired, shortfall
 from tacit.studies.experiments.experiment import Scales
 
 PAPER = "implicit_bias_vi_paper"  # the paper's method: first and last layer, one draw
@@ -69,6 +72,7 @@ SCALES: Scales = {
         # The first trains the plain networks that most others use; meanwhile run those that don't.
         "methods": (SWAG, PAPER, OURS, "standard", *POST_HOC, ENSEMBLE),
         "slow_methods": (f"{__name__}:{MEAN_FIELD}",),
+        "slow_seeds": 2,
         "pretrained": True,
         "seeds": 5,
         "epochs": 200,
@@ -105,8 +109,12 @@ def compute(
     pretrained: bool = False,
     jobs: int = -1,
     folder: Path = Path("results/any"),
+    bench: str = "",
+    cells: str = ALL,
 ) -> dict[str, Any]:
     """Compare all methods, in the folder `bench` beside the experiment's own.
+
+    Training runs that the pattern `cells` leaves out, and that the folder lacks, have no rows.
 
     Args:
         kinds: Prefixes of the names of the numbers to return.
@@ -126,9 +134,11 @@ def compute(
             pretrained on ImageNet.
         jobs: Number of parallel training runs; -1 for one per core.
         folder: Folder of the experiment.
+        bench: Folder of `tacit bench` that has, or receives, the training runs.
+        cells: Shell pattern of the names of the cells to train.
 
     Returns:
-        `rows`, as `compare` returns them.
+        `rows`, as `compare` returns them, and which training runs are finished.
     """
     own = ("cifar10", "cifar100", "tiny_imagenet") if pretrained else ()
     data = [f"{__name__}:{name}" if name in own else name for name in data]
@@ -136,22 +146,36 @@ def compute(
         "epochs": epochs, "lr": lr, "train_size": train_size, "test_size": test_size,
         "corrupted_size": corrupted_size, "samples": samples,
     }  # fmt: skip
-    cells = make_grid(data, methods, parametrizations, seeds, **settings)
+    grid = make_grid(data, methods, parametrizations, seeds, **settings)
     if slow_methods:
-        cells += make_grid(data, slow_methods, parametrizations, slow_seeds, **settings)
-    rows = compare(folder.parent / "bench", cells, jobs)
+        grid += make_grid(data, slow_methods, parametrizations, slow_seeds, **settings)
+    rows = compare(Path(bench) if bench else folder.parent / "bench", grid, jobs, cells)
     for row in rows:
         row["numbers"] = {n: v for n, v in row["numbers"].items() if n.startswith(tuple(kinds))}
-    return {"rows": rows}
+    return {"rows": rows, "trained": _trained(grid, rows)}
 
 
-def compare(folder: Path, cells: Sequence[Cell], jobs: int) -> list[dict[str, Any]]:
-    """Run the training runs without a result in a folder; return the numbers of all.
+def _trained(grid: Sequence[Cell], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return which training runs are finished, in words; empty if all are."""
+    names = "data", "parametrization", "method", "seed"
+    finished = {tuple(row[name] for name in names) for row in rows}
+    choices = [
+        {**{name: getattr(cell, name) for name in names}, "method": short(cell.method)}
+        for cell in grid
+    ]
+    return trained(choices, [True if tuple(c.values()) in finished else None for c in choices])
+
+
+def compare(
+    folder: Path, cells: Sequence[Cell], jobs: int, pattern: str = ALL
+) -> list[dict[str, Any]]:
+    """Run the training runs without a result in a folder; return the numbers of those it has.
 
     Args:
         folder: Folder of the results of single training runs, as `tacit bench` writes them.
         cells: The training runs.
         jobs: Number of parallel training runs; -1 for one per core.
+        pattern: Shell pattern; only cells whose name it matches are run.
 
     Returns:
         Data, parametrization, method (without its module) and seed of each training, and its
@@ -160,18 +184,24 @@ def compare(folder: Path, cells: Sequence[Cell], jobs: int) -> list[dict[str, An
     Raises:
         RuntimeError: If training runs failed.
     """
-    missing = sum(not is_finished(cell, folder) for cell in cells)
+    unfinished = [cell for cell in cells if not is_finished(cell, folder)]
+    chosen = [cell for cell in unfinished if fnmatchcase(cell.name, pattern)]
+    if not chosen and len(unfinished) == len(cells):
+        raise ValueError(
+            f"--cells: expected a pattern of names like {cells[0].name!r}, since {folder} has no "
+            f"finished training run; received {pattern!r}."
+        )
     start, count = time.monotonic(), 0
 
     def done(cell: Cell, problem: str | None) -> None:
         nonlocal count
         count += 1
-        hours = (time.monotonic() - start) / count * (missing - count) / 3600
-        finished, state = len(cells) - missing + count, f": {problem}" if problem else ""
+        hours = (time.monotonic() - start) / count * (len(chosen) - count) / 3600
+        finished, state = len(cells) - len(unfinished) + count, f": {problem}" if problem else ""
         sys.stdout.write(f"  [{finished}/{len(cells)}] {cell.name}{state}, {hours:.1f} h left\n")
         sys.stdout.flush()
 
-    failed = run_cells(cells, folder, jobs=jobs, done=done)
+    failed = run_cells(chosen, folder, jobs=jobs, done=done)
     if failed:
         names = ", ".join(cell.name for cell in failed)
         raise RuntimeError(
@@ -240,9 +270,40 @@ class Comparison:
         """Return the difference of two methods by setting, where both have numbers."""
         return {
             label(setting): self.difference(setting, method, other, quantity)
-            for setting in self.settings
-            if {method, other} <= set(self.methods(setting))
+            for setting in self.both(method, other)
         }
+
+    def lacks(self, methods: Iterable[str], arguments: Mapping[str, Any]) -> str:
+        """Return what a comparison of methods lacks to decide, in words; empty if nothing.
+
+        Args:
+            methods: Names of the methods.
+            arguments: Arguments of the run: sizes, data sets, parametrizations, methods.
+        """
+        ours = {short(setting[0]) in DATA for setting in self.settings}
+        data = [name for name in arguments.get("data", ()) if (name in DATA) in ours]
+        wanted = list(product(data, arguments.get("parametrizations", ()))) or self.settings
+        planned = {short(m) for key in ("methods", "slow_methods") for m in arguments.get(key, ())}
+        needed = [m for m in methods if m in (planned or {row["method"] for row in self.rows})]
+        finished = {label(setting): self.methods(setting) for setting in self.settings}
+        missing = []
+        for at in map(label, wanted):
+            absent = [method for method in needed if method not in finished.get(at, ())]
+            missing += [f"{', '.join(absent)} ({at})" if at in finished else at] if absent else []
+        runs = [f"no training runs of {', '.join(missing)}"] if missing else []
+        return ", ".join(filter(None, [shortfall(arguments, SIZE), *runs]))
+
+    def both(self, method: str, other: str) -> list[Setting]:
+        """Return the settings in which two methods have numbers."""
+        return [s for s in self.settings if {method, other} <= set(self.methods(s))]
+
+    def ratio(self, method: str, other: str, quantity: str) -> float:
+        """Return the ratio of a quantity of two methods, mean over settings; NaN without any."""
+        ratios = [
+            self.mean(s, method, quantity) / self.mean(s, other, quantity)
+            for s in self.both(method, other)
+        ]
+        return statistics.fmean(ratios) if ratios else math.nan
 
     def spread(self, setting: Setting, quantity: str) -> float:
         """Return the root mean square difference between two seeds of the standard network."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from torch import nn
 from tacit.calling import variational
 from tacit.scaling import initialize
 from tacit.scaling.parametrization import MaximalUpdate, Parametrization, Standard
+from tacit.scaling.parametrization.roles import Role, ScaledParameter
 from tacit.studies.experiments.evidence import geometric, higher, interval, lower, paired
 from tacit.studies.experiments.experiment import Experiment
 from tacit.studies.experiments.verdict import Verdict
@@ -22,7 +24,26 @@ from tacit.studies.plots import plot_coordinates
 from tacit.studies.width.coordinates import coordinate_check
 from tacit.weights.covariance import FullRank
 
-PARAMETRIZATIONS: dict[str, Parametrization] = {"sp": Standard(), "mup": MaximalUpdate()}
+
+@dataclass(frozen=True)
+class PyTorch(Parametrization):
+    """SP with the variances of PyTorch's layers, 1 / (3 fan_in)."""
+
+    roles: Mapping[str, Role] = field(default_factory=dict)
+
+    def std(self, parameter: ScaledParameter) -> float:
+        """Return the initial standard deviation, that of PyTorch's uniform distribution."""
+        return parameter.fans.scale / math.sqrt(3)
+
+    def learning_rate(self, parameter: ScaledParameter, optimizer: str) -> float:
+        """Return 1: all learning rates are the same."""
+        return 1.0
+
+
+PARAMETRIZATIONS: dict[str, Parametrization] = {
+    "sp": Standard(), "pytorch": PyTorch(), "mup": MaximalUpdate(),
+}  # fmt: skip
+REFERENCES = {"sp": "SP", "pytorch": "SP with PyTorch's variances"}
 
 
 def make_net(width: int, *, parametrization: Parametrization, random: bool) -> nn.Module:
@@ -43,7 +64,7 @@ def compute(
     seeds: int = 5,
     samples: int = 32,
 ) -> dict[str, Any]:
-    """Run the four coordinate checks and return them as plain data."""
+    """Run the coordinate checks and return them as plain data."""
     results: dict[str, Any] = {}
     data = (torch.ones(1, 1), torch.ones(1, 1))
     for kind in ("deterministic", "variational"):
@@ -73,46 +94,55 @@ SERIES = {
 def verdicts(results: dict[str, Any], arguments: Mapping[str, Any]) -> list[Verdict]:
     """Return the paper's two comparisons of muP with SP for each series, and our question."""
     found = []
-    for subject, (kind, quantity) in SERIES.items():
-        changes = {name: results[f"{kind}_{name}"]["changes"] for name in PARAMETRIZATIONS}
-        step = _judged_step(changes["sp"], changes["mup"], quantity)
-        logs = {name: _logs(rows, quantity, step) for name, rows in changes.items()}
-        more = interval(
-            statistics.fmean(logs["mup"][s][key] - logs["sp"][s][key] for key in logs["sp"][s])
-            for s in logs["sp"]
-        )
-        spread = {
-            name: {s: _spread(each) for s, each in by_seed.items()}
-            for name, by_seed in logs.items()
-        }
-        steadier = paired(spread["mup"], spread["sp"])
-        diverged = {name: _diverged(rows) for name, rows in changes.items()}
-        unstable = diverged["sp"] > diverged["mup"]
-        ratio = f"{math.exp(more.mean):.2f}"
-        found += [
-            Verdict(
-                "coordinate-check",
-                higher(more),
-                f"log of the ratio of the changes, muP to SP, mean over layers and widths after "
-                f"{step} step{'s' * (step > 1)}: {more}, a ratio of {ratio}",
-                "features change more under muP than under SP: the interval over seeds is above 0 "
-                "(after the last step; if runs diverge, after the first, before features explode)",
-                f"{subject} changes more under muP",
-                f"{ratio} times",
-            ),
-            Verdict(
-                "coordinate-check",
-                True if unstable else lower(steadier),
-                f"standard deviation over widths of the log change: {_mean(spread['mup']):.2f} "
-                f"under muP, {_mean(spread['sp']):.2f} under SP, difference {steadier}; diverged "
-                f"runs: {diverged['mup']} under muP, {diverged['sp']} under SP",
-                "training is more stable across widths under muP than under SP: fewer runs diverge "
-                "or, if as many, the change varies less between widths",
-                f"{subject} is more stable across widths under muP",
-                f"{_mean(spread['mup']):.2f} against {_mean(spread['sp']):.2f}",
-            ),
-        ]
+    for reference, title in REFERENCES.items():
+        for subject, (kind, quantity) in SERIES.items():
+            if f"{kind}_{reference}" in results:
+                changes = [results[f"{kind}_{name}"]["changes"] for name in (reference, "mup")]
+                found += _compared(subject, title, quantity, *changes)
     return [*found, _slopes(results)]
+
+
+def _compared(
+    subject: str, title: str, quantity: str, reference: list[Any], mup: list[Any]
+) -> list[Verdict]:
+    """Return the verdicts on size and stability of the changes, against a reference."""
+    changes = {"sp": reference, "mup": mup}
+    step = _judged_step(changes["sp"], changes["mup"], quantity)
+    logs = {name: _logs(rows, quantity, step) for name, rows in changes.items()}
+    more = interval(
+        statistics.fmean(logs["mup"][s][key] - logs["sp"][s][key] for key in logs["sp"][s])
+        for s in logs["sp"]
+    )
+    spread = {
+        name: {s: _spread(each) for s, each in by_seed.items()} for name, by_seed in logs.items()
+    }
+    steadier = paired(spread["mup"], spread["sp"])
+    diverged = {name: _diverged(rows) for name, rows in changes.items()}
+    unstable = diverged["sp"] > diverged["mup"]
+    ratio = f"{math.exp(more.mean):.2f}"
+    return [
+        Verdict(
+            "coordinate-check",
+            higher(more),
+            f"log of the ratio of the changes, muP to {title}, mean over layers and widths after "
+            f"{step} step{'s' * (step > 1)}: {more}, a ratio of {ratio}",
+            f"features change more under muP than under {title}: the interval over seeds is above "
+            "0 (after the last step; if runs diverge, after the first, before features explode)",
+            f"{subject} changes more under muP than under {title}",
+            f"{ratio} times",
+        ),
+        Verdict(
+            "coordinate-check",
+            True if unstable else lower(steadier),
+            f"standard deviation over widths of the log change: {_mean(spread['mup']):.2f} "
+            f"under muP, {_mean(spread['sp']):.2f} under {title}, difference {steadier}; diverged "
+            f"runs: {diverged['mup']} under muP, {diverged['sp']} under {title}",
+            f"training is more stable across widths under muP than under {title}: fewer runs "
+            "diverge or, if as many, the change varies less between widths",
+            f"{subject} is more stable across widths under muP than under {title}",
+            f"{_mean(spread['mup']):.2f} against {_mean(spread['sp']):.2f}",
+        ),
+    ]
 
 
 def _judged_step(sp: list[Any], mup: list[Any], quantity: str) -> int:
@@ -181,7 +211,8 @@ def draw(results: dict[str, Any], folder: Path) -> None:
     """Draw the four figures from saved results."""
     for name, result in results.items():
         for ending in ("pdf", "png"):
-            title = name.replace("_", ", ").replace("mup", "muP").replace("sp", "SP")
+            kind, _, reference = name.partition("_")
+            title = f"{kind}, {REFERENCES.get(reference, 'muP')}"
             plot_coordinates(result["changes"], folder / f"{name}.{ending}", title)
 
 
@@ -192,8 +223,10 @@ EXPERIMENT = Experiment(
     about="""
     The paper's setting: MLPs with two hidden layers of 8 to 64 units, one observation (1, 1),
     squared error, SGD with learning rate 0.05, deterministic and variational with full-rank
-    covariances, five seeds. Full rank at width 64 means 4160 directions. Takes 20 seconds on two
-    cores.
+    covariances, five seeds. Full rank at width 64 means 4160 directions.
+
+    The paper defines SP by variances proportional to 1 / fan_in, "as in Kaiming initialization, the
+    PyTorch default". The factor matters, so there are two: 1 / fan_in, and PyTorch's third of it.
     """,
     caption="Change of each layer's features after one to five steps against the width",
     claims=("coordinate-check",),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,15 +14,14 @@ from tacit.studies.experiments.comparison import (
     ENSEMBLE,
     NAMES,
     OURS,
-    SIZE,
     Comparison,
     label,
     parts,
     short,
 )
-from tacit.studies.experiments.evidence import all_of, listed, lower, shortfall
+from tacit.studies.experiments.evidence import all_of, listed, lower
 from tacit.studies.experiments.experiment import Experiment
-from tacit.studies.experiments.in_distribution import points
+from tacit.studies.experiments.in_distribution import judge_methods, points
 from tacit.studies.experiments.verdict import Verdict
 from tacit.studies.plots import plot_comparison, plot_heat
 
@@ -33,9 +31,10 @@ def verdicts(results: dict[str, Any], arguments: Mapping[str, Any]) -> list[Verd
     judged = []
     for found, paper in parts(results):
         for method, name in NAMES.items():
+            if method not in {row["method"] for row in found.rows}:
+                continue
             ours = method == OURS or not paper
-            lacking = "" if ours else shortfall(arguments, SIZE)
-            judge = partial(Verdict, "corruptions", lacking=lacking, ours=ours)
+            judge = partial(judge_methods, found, arguments, ours, claim="corruptions")
             name = name if paper else f"other data: {name}"
             judged += [_error(found, method, name, judge), *_against(found, method, name, judge)]
     return judged
@@ -50,6 +49,7 @@ def _error(found: Comparison, method: str, name: str, judge: Callable[..., Verdi
     }
     smaller = sum(lower(each) is True for each in others.values())
     return judge(
+        (method, *BASELINES),
         all_of(lower(each) for each in others.values()),
         f"error minus that of others, mean over corruptions, in points: {listed(others)}",
         "below that of every method but the ensemble in every setting, over seeds",
@@ -64,12 +64,9 @@ def _against(
     """Yield the verdicts on NLL and ECE against the ensemble."""
     for quantity in ("nll", "ece"):
         differences = found.differences(method, ENSEMBLE, f"corrupted_{quantity}")
-        ratio = statistics.fmean(
-            found.mean(s, method, f"corrupted_{quantity}")
-            / found.mean(s, ENSEMBLE, f"corrupted_{quantity}")
-            for s in found.settings
-        )
+        ratio = found.ratio(method, ENSEMBLE, f"corrupted_{quantity}")
         yield judge(
+            (method, ENSEMBLE),
             all_of(lower(each) for each in differences.values()),
             f"{quantity.upper()} minus that of the ensemble, mean over corruptions: "
             f"{listed(differences)}; {ratio:.2f} times",

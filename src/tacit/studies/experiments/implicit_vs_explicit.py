@@ -16,7 +16,7 @@ from tacit._support.figures import saved
 from tacit.calling import Variational, variational
 from tacit.scaling import initialize
 from tacit.scaling.parametrization import NeuralTangent
-from tacit.studies.experiments.cells import run_each
+from tacit.studies.experiments.cells import ALL, run_each, trained
 from tacit.studies.experiments.evidence import (
     Interval,
     geometric,
@@ -69,16 +69,19 @@ def compute(
     seeds: int = 5,
     folder: Path = Path("results/implicit_vs_explicit"),
     jobs: int = -1,
+    cells: str = ALL,
 ) -> dict[str, Any]:
     """Train with each objective and as an ensemble, from several priors; return the functions."""
     choices = [{"seed": seed} for seed in range(seeds)]
-    found = run_each(
-        fit_all, choices, folder, jobs, width=width, rank=rank, steps=steps, lr=lr, draws=draws,
-        noise=noise, strength=strength, samples=samples, members=members,
+    given = run_each(
+        fit_all, choices, folder, jobs, cells=cells, width=width, rank=rank, steps=steps, lr=lr,
+        draws=draws, noise=noise, strength=strength, samples=samples, members=members,
     )  # fmt: skip
+    found = [fits for fits in given if fits is not None]
     x, y = observations()
     return {
-        "steps": steps, "noise": noise, "x": x[:, 0].tolist(), "y": y[:, 0].tolist(),
+        "trained": trained(choices, given), "steps": steps, "noise": noise,
+        "x": x[:, 0].tolist(), "y": y[:, 0].tolist(),
         "seeds": [_summary(fits) for fits in found], **found[0],
     }  # fmt: skip
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,6 @@ from tacit.studies.experiments.comparison import (
     NAMES,
     OURS,
     POST_HOC,
-    SIZE,
     Comparison,
     label,
     parts,
@@ -34,7 +32,6 @@ from tacit.studies.experiments.evidence import (
     negated,
     no_different,
     paired,
-    shortfall,
     within,
 )
 from tacit.studies.experiments.experiment import Experiment
@@ -46,18 +43,34 @@ def verdicts(results: dict[str, Any], arguments: Mapping[str, Any]) -> list[Verd
     """Return the verdicts on the paper's recipe; our defaults and other data are our questions."""
     found = []
     for numbers, paper in parts(results):
-        smaller = shortfall(arguments, SIZE)
         where = "" if paper else "other data: "
         for method, name in NAMES.items():
-            ours = method == OURS or not paper
-            lacking = "" if ours else smaller
-            judge = partial(Verdict, "in-distribution", lacking=lacking, ours=ours)
-            found += _of_method(numbers, method, f"{where}{name}: ", judge)
-            found.append(_averaging(numbers, method, f"{where}{name}", lacking, ours))
-        lacking = smaller if paper else ""
-        judge = partial(Verdict, "in-distribution", lacking=lacking, ours=not paper)
+            if method in {row["method"] for row in numbers.rows}:
+                judge = partial(judge_methods, numbers, arguments, method == OURS or not paper)
+                found += _of_method(numbers, method, f"{where}{name}: ", judge)
+                found.append(_averaging(numbers, method, f"{where}{name}", judge))
+        judge = partial(judge_methods, numbers, arguments, not paper)
         found += [_post_hoc(numbers, where, judge), _worse(numbers, where, judge)]
     return found
+
+
+def judge_methods(
+    found: Comparison,
+    arguments: Mapping[str, Any],
+    ours: bool,
+    methods: Sequence[str],
+    holds: bool | None,
+    measured: str,
+    criterion: str,
+    subject: str,
+    number: str,
+    *,
+    claim: str = "in-distribution",
+    lacking: str = "",
+) -> Verdict:
+    """Return the verdict that compares some methods; questions of ours are decided at any size."""
+    lacking = lacking or ("" if ours else found.lacks(methods, arguments))
+    return Verdict(claim, holds, measured, criterion, subject, number, lacking, ours)
 
 
 def _of_method(
@@ -67,21 +80,20 @@ def _of_method(
     error = found.differences(method, "standard", "error")
     spread = {label(setting): found.spread(setting, "error") for setting in found.settings}
     nll = found.differences(method, "standard", "nll")
+    worse = [other for other in BASELINES if other != "temperature_scaling"]
     others = {
         f"{short(other)} {at}": each
-        for other in BASELINES
-        if other != "temperature_scaling"
+        for other in worse
         for at, each in found.differences(method, other, "ece").items()
     }
-    share = statistics.fmean(
-        found.mean(s, method, "nll") / found.mean(s, "standard", "nll") for s in found.settings
-    )
+    share = found.ratio(method, "standard", "nll")
     close = {
         other: found.differences(method, other, "nll")
         for other in ("temperature_scaling", ENSEMBLE)
     }
     return [
         judge(
+            (method, "standard"),
             all_of(within(each, spread[at]) for at, each in error.items()),
             f"test error minus that of the standard network, in points: {listed(error)}; two "
             "standard networks from different seeds differ by "
@@ -92,6 +104,7 @@ def _of_method(
             _first(error, "points"),
         ),
         judge(
+            (method, "standard"),
             all_of(lower(each) for each in nll.values()),
             f"NLL minus that of the standard network: {listed(nll)}; {share:.2f} of it; minus that "
             f"of temperature scaling {listed(close['temperature_scaling'])}; minus that of the "
@@ -101,6 +114,7 @@ def _of_method(
             f"{share:.2f} times",
         ),
         judge(
+            (method, *worse),
             all_of(lower(each) for each in others.values()),
             f"ECE minus that of others: {listed(others)}",
             "below that of every other method but temperature scaling and the ensemble, in every "
@@ -130,6 +144,7 @@ def _post_hoc(found: Comparison, where: str, judge: Callable[..., Verdict]) -> V
         for at, each in found.differences(method, "standard", "error").items()
     ]
     return judge(
+        ("standard", *POST_HOC),
         all_of(states),
         f"test error minus that of the standard network, in points: {listed(moved)}",
         "smaller than the difference between two standard networks from different seeds",
@@ -140,12 +155,14 @@ def _post_hoc(found: Comparison, where: str, judge: Callable[..., Verdict]) -> V
 
 def _worse(found: Comparison, where: str, judge: Callable[..., Verdict]) -> Verdict:
     """Return the verdict on Laplace and mean-field VI: they sometimes increase the NLL."""
+    methods = ("laplace_grid", "laplace_marglik", "mean_field_vi", MEAN_FIELD)
     ratios = {
         f"{short(method)} {at}": each
-        for method in ("laplace_grid", "laplace_marglik", "mean_field_vi", MEAN_FIELD)
+        for method in methods
         for at, each in found.differences(method, "standard", "nll").items()
     }
     return judge(
+        ("standard", *methods),
         any_of(higher(each) for each in ratios.values()),
         f"NLL minus that of the standard network: {listed(ratios)}",
         "above 0 over seeds in at least one setting",
@@ -154,29 +171,30 @@ def _worse(found: Comparison, where: str, judge: Callable[..., Verdict]) -> Verd
     )
 
 
-def _averaging(found: Comparison, method: str, name: str, lacking: str, ours: bool) -> Verdict:
+def _averaging(found: Comparison, method: str, name: str, judge: Callable[..., Verdict]) -> Verdict:
     """Return the verdict on what is averaged over functions, each with its own temperature."""
     kind = "tempered_nll"
     rows = [row["numbers"] for row in found.rows if row["method"] == method]
-    if f"averaging/probs/{kind}" not in rows[0]:
+    lacking = ""
+    if any(f"averaging/probs/{kind}" not in row for row in rows):
         lacking, kind = "the run lacks a temperature for each averaging", "nll"
     changes = {
         label(setting): paired(
             found.values(setting, method, f"averaging/log_probs/{kind}"),
             found.values(setting, method, f"averaging/probs/{kind}"),
         )
-        for setting in found.settings
+        for setting in found.both(method, method)
     }
-    return Verdict(
-        "averaging",
+    return judge(
+        (method,),
         None if kind == "nll" else all_of(no_different(each) for each in changes.values()),
         "NLL of averaged log-probabilities (or logits, which give the same) minus that of averaged "
         f"probabilities: {listed(changes)}",
         "no difference over seeds in any setting, each averaging with a temperature of its own",
         name,
         _first(changes),
-        lacking,
-        ours,
+        claim="averaging",
+        lacking=lacking,
     )
 
 

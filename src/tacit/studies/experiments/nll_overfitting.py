@@ -18,7 +18,7 @@ from tacit.calling import Variational, variational
 from tacit.inference.calibration import calibrate
 from tacit.inference.scores import evaluate
 from tacit.likelihood import Categorical
-from tacit.studies.experiments.cells import run_each
+from tacit.studies.experiments.cells import ALL, run_each, trained
 from tacit.studies.experiments.evidence import (
     Interval,
     all_of,
@@ -58,14 +58,17 @@ def compute(
     seeds: int = 5,
     folder: Path = Path("results/nll_overfitting"),
     jobs: int = -1,
+    cells: str = ALL,
 ) -> dict[str, Any]:
     """Train from several seeds, and score the models at times spaced evenly in log t."""
     choices = [{"seed": seed} for seed in range(seeds)]
     found = run_each(
-        train_one, choices, folder, jobs, width=width, rank=rank, train_size=train_size,
-        other_size=other_size, steps=steps, points=points, lr=lr, samples=samples,
+        train_one, choices, folder, jobs, cells=cells, width=width, rank=rank,
+        train_size=train_size, other_size=other_size, steps=steps, points=points, lr=lr,
+        samples=samples,
     )  # fmt: skip
-    return {"rows": [{"seed": seed, **row} for seed, rows in enumerate(found) for row in rows]}
+    rows = [{"seed": seed, **row} for seed, each in enumerate(found) for row in each or ()]
+    return {"rows": rows, "trained": trained(choices, found)}
 
 
 def train_one(

@@ -11,6 +11,13 @@ from typing import Any
 from tacit.studies.experiments.claims import CLAIMS
 from tacit.studies.experiments.evidence import all_of
 from tacit.studies.experiments.experiment import Experiment
+from tacit.studies.experiments.gpu_hours import (
+    IMAGES,
+    OPERATIONS,
+    RATE,
+    gpu_hours,
+    passes_per_image,
+)
 from tacit.studies.experiments.registry import EXPERIMENTS
 from tacit.studies.experiments.reproduction import is_saved, judge, read_saved
 from tacit.studies.experiments.verdict import FAILS, HOLDS, UNDECIDED, Verdict
@@ -50,14 +57,10 @@ def write_page(out: Path) -> Path:
     """
     if out.name == PAPER:
         out = out.parent
-    folders = {
-        name: next((f for f in (out / PAPER / name, out / name) if is_saved(f)), None)
-        for name in EXPERIMENTS
-    }
     found = [
-        Found(EXPERIMENTS[name], folder, read_saved(folder), judge(EXPERIMENTS[name], folder))
-        for name, folder in folders.items()
-        if folder is not None
+        Found(experiment, folder, read_saved(folder), judge(experiment, folder))
+        for name, experiment in EXPERIMENTS.items()
+        if (folder := saved_folder(out, name)) is not None
     ]
     if not found:
         raise ValueError(f"{out}: there are no results of tacit reproduce.")
@@ -69,6 +72,11 @@ def write_page(out: Path) -> Path:
         _section(page, each, out)
     page.write(out / "index.md")
     return page.write(out / "index.html")
+
+
+def saved_folder(out: Path, name: str) -> Path | None:
+    """Return the folder of an experiment's results, at the paper's scale if there are some."""
+    return next((f for f in (out / PAPER / name, out / name) if is_saved(f)), None)
 
 
 def _claims(page: Page, found: Sequence[Found]) -> None:
@@ -98,8 +106,8 @@ def _conclusions(rows: Mapping[str, Sequence[str]], found: Sequence[Found]) -> s
     answers = ", ".join(f"{state}: {count}" for state, count in own.most_common())
     return (
         f"{len(held)} of the {len(states)} claims of the paper hold in these runs{_names(held)}. "
-        f"{len(failed)} do not hold{_names(failed)}, and {undecided} are not decided at this "
-        "scale. Our own questions, beyond the paper's sentences, have these answers: "
+        f"{len(failed)} do not hold{_names(failed)}, and {undecided} are not decided. "
+        "Our own questions, beyond the paper's sentences, have these answers: "
         f"{answers or 'none yet'}."
     )
 
@@ -165,9 +173,29 @@ def _how(page: Page) -> None:
     )
     page.text(
         "Each training run is saved when it ends, so the same command continues a run that was "
-        "stopped or killed. CIFAR-10, CIFAR-100 and TinyImageNet with pretrained ResNet-34 need "
-        "GPUs: add --data cifar10,cifar100,tiny_imagenet to in_distribution and corruptions. "
-        "Nothing is claimed about them here.",
+        "stopped or killed. With --cells, a pattern of names of files, experiments train a part, "
+        "and are judged from what is finished; with --cells '' they train nothing. The training "
+        "runs of in_distribution and corruptions are those of tacit bench; with --bench FOLDER "
+        "they are taken from its results.",
+        soft=True,
+    )
+    page.text(
+        "CIFAR-10, CIFAR-100 and TinyImageNet with ResNet-34 need a GPU, which is used if there is "
+        "one, and torchvision for the pretrained weights:"
+    )
+    page.code(
+        "tacit reproduce in_distribution corruptions --scale paper --out results/paper \\\n"
+        "    --data cifar10,cifar100,tiny_imagenet --jobs 1"
+    )
+    hours = {data: gpu_hours(data) for data in IMAGES}
+    page.text(
+        "They have not been run, and nothing is claimed about them. An estimate: a forward and "
+        f"backward pass takes {OPERATIONS['cifar10'] / 1e9:.1f} GFLOP an image of CIFAR and "
+        f"{OPERATIONS['tiny_imagenet'] / 1e9:.1f} GFLOP one of TinyImageNet, counted by torch. All "
+        f"methods, seeds and both parametrizations are {passes_per_image()} passes per image and "
+        f"epoch. At {RATE / 1e12:g} TFLOP/s this is {hours['cifar10']:,.0f} hours on each CIFAR "
+        f"and {hours['tiny_imagenet']:,.0f} on TinyImageNet, and up to a fifth more for "
+        "predictions with 32 samples on all corrupted images.",
         soft=True,
     )
 
@@ -202,6 +230,8 @@ def _section(page: Page, each: Found, out: Path) -> None:
         page.text(f"In the paper: {experiment.figure}.", soft=True)
     for paragraph in experiment.paragraphs:
         page.text(paragraph)
+    if trained := saved["results"].get("trained"):
+        page.text(f"Finished so far: {trained}.")
     for claim in experiment.claims:
         page.text(f"The paper's claim {claim}: {CLAIMS[claim]}")
     for picture in sorted(folder.glob("*.png")):
@@ -214,6 +244,8 @@ def _section(page: Page, each: Found, out: Path) -> None:
         page.text(f"Measured: {verdict.measured}.")
         page.text(f"Criterion: {verdict.criterion}.", soft=True)
     where = " --out results/paper" if place.parts[0] == PAPER else ""
+    if bench := saved["arguments"].get("bench"):
+        where += f" --bench {bench}"
     page.code(f"tacit reproduce {name} --scale {saved['scale']}{where}")
     versions = ", ".join(f"{tool} {number}" for tool, number in saved["versions"].items())
     hours = saved.get("hours")

@@ -16,7 +16,7 @@ from tacit.studies.experiments.experiment import Experiment
 from tacit.studies.experiments.verdict import Verdict
 
 RESULTS = "results.json"
-RUNNING = "folder", "jobs"  # arguments that don't affect the results
+RUNNING = "folder", "jobs", "cells"  # arguments that don't affect the results of a training
 PARTS = {"arguments": dict, "scale": str, "versions": dict, "results": dict}
 
 
