@@ -84,3 +84,9 @@ def test_another_number_of_columns_is_refused():
             tacit.predict(own, frame)
     with pytest.raises(ValueError, match="expected 2 columns"):
         tacit.models.Standardise(torch.zeros(2), torch.ones(2))(torch.zeros(5, 1))
+
+
+def test_columns_that_are_not_writable_are_used_without_a_warning():
+    array = np.arange(6.0).reshape(3, 2)
+    array.flags.writeable = False
+    assert as_tensor("x", array).tolist() == array.tolist()

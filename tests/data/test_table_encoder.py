@@ -223,6 +223,14 @@ def test_identifiers_are_left_out_with_a_warning():
     assert len(kept.features) == 60
 
 
+def test_dates_in_texts_are_advised_to_be_converted():
+    days = pd.Series(pd.date_range("2024-01-01", periods=60)).dt.strftime("%Y-%m-%d")
+    table = pd.DataFrame({"day": days, "age": np.arange(60.0)})
+    with pytest.warns(UserWarning, match="'day'.*left out.*dates by pandas.to_datetime"):
+        assert TableEncoder.fit(table).features == ["age"]
+    assert "day" in TableEncoder.fit(table.assign(day=pd.to_datetime(table["day"]))).features
+
+
 def test_a_table_of_identifiers_alone_is_refused():
     names = [f"c{i:03d}" for i in range(60)]
     with pytest.warns(UserWarning, match="left out"), pytest.raises(ValueError, match="id, key"):

@@ -59,6 +59,21 @@ def test_a_loss_that_is_nan_before_any_training_is_not_blamed_on_the_learning_ra
     assert_close(net.state_dict(), before, rtol=0, atol=0)
 
 
+def test_a_table_of_classes_that_diverges_is_advised_to_be_standardised():
+    torch.manual_seed(0)
+    x = 1e20 * torch.rand(64, 4)
+    model = tacit.variational(tacit.models.MLP(4, [8], 2), likelihood=tacit.Categorical())
+    data = x, (x[:, 0] > 5e19).long()
+    with pytest.raises(TrainingDivergedError, match="or standardise=True for columns"):
+        tacit.fit(model, data, epochs=2, batch_size=8, progress=False)
+    history = tacit.fit(model, data, epochs=9, batch_size=8, standardise=True, progress=False)
+    assert history["loss"][-1] < 0.7
+    images = x.reshape(-1, 1, 2, 2)
+    model = tacit.variational(tacit.models.MLP(4, [8], 2), likelihood=tacit.Categorical())
+    with pytest.raises(TrainingDivergedError, match=r"or more draws\. The"):
+        tacit.fit(model, (images, data[1]), epochs=2, batch_size=8, progress=False)
+
+
 @pytest.mark.parametrize("average", [0.0, 1.0])
 def test_nan_among_the_validation_predictions_is_divergence(average):
     torch.manual_seed(0)

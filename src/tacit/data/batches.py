@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from functools import partial
@@ -316,7 +317,11 @@ def as_tensor(name: str, data: Any) -> Tensor:
             return torch.as_tensor(data)
         # torch would read a pandas DataFrame column by column.
         array = data if isinstance(data, np.ndarray) else _array(data)
-        return torch.as_tensor(array.copy() if min(array.strides, default=0) < 0 else array)
+        array = array.copy() if min(array.strides, default=0) < 0 else array
+        with warnings.catch_warnings():
+            # pandas' columns are not; nothing here writes to them, so a copy isn't needed.
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+            return torch.as_tensor(array)
     except (TypeError, ValueError, RuntimeError):
         kind, hint = type(data).__name__, ""
         if not isinstance(data, Tensor | str) and np.asarray(data).dtype.kind in "OUSMm":

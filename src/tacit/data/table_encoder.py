@@ -221,7 +221,8 @@ def _are_identifiers(name: str, column: Any) -> bool:
         return False
     warnings.warn(
         f"column {name!r}: {distinct} distinct texts in {present} rows, probably an identifier or "
-        "free text, left out. Drop it yourself, or use pandas' type category to keep it.",
+        "free text, left out. Drop it yourself; or convert it, dates by pandas.to_datetime, texts "
+        "to pandas' type category.",
         stacklevel=4,
     )
     return True

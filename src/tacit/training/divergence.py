@@ -9,6 +9,7 @@ from tacit.calling import Variational
 from tacit.likelihood import ContinuousLikelihood
 from tacit.training.history import History
 from tacit.training.run import Run
+from tacit.training.units import is_table
 
 
 class TrainingDivergedError(RuntimeError):
@@ -48,9 +49,19 @@ def diverged(run: Run, what: str, lr: float) -> NoReturn:
     raise TrainingDivergedError(
         f"{what}. Try a smaller learning rate than {lr:g}, or more draws"
         + (", and inputs and targets standardised to unit variance" if regression else "")
+        + (", or standardise=True for columns on other scales" if _has_raw_columns(run) else "")
         + ". The model is reset to the start of the epoch with the smallest loss"
         + (" (untrained)." if not run.history.epochs else ".")
     )
+
+
+def _has_raw_columns(run: Run) -> bool:
+    """Return whether the inputs are a table that the model could have standardised, but doesn't."""
+    if run.settings.standardise is not None or not isinstance(run.raw, Variational):
+        return False
+    batch = next(iter(run.data.epoch()))
+    table = batch.prepare is None and is_table(batch.inputs, run.raw)
+    return table and run.raw.inputs is None
 
 
 def warn_if_worse(history: History) -> None:

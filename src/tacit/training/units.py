@@ -71,7 +71,7 @@ def set_units(
         inputs = False  # the frozen layers were pretrained on unscaled inputs
     x, y, flat = Moments(), Moments(), False
     for batch in data.epoch() if outputs or inputs else ():
-        inputs = inputs and _is_table(batch.inputs, model) and batch.prepare is None
+        inputs = inputs and is_table(batch.inputs, model) and batch.prepare is None
         if not (inputs or outputs):
             return
         if inputs:
@@ -93,7 +93,7 @@ def set_units(
         model.inputs = Standardise(x.mean, x.units).to(like)
 
 
-def _is_table(inputs: object, model: nn.Module) -> bool:
+def is_table(inputs: object, model: nn.Module) -> bool:
     """Return whether inputs are rows of numbers; integers may also be indices of embeddings."""
     if not isinstance(inputs, Tensor) or inputs.ndim != 2:
         return False

@@ -225,7 +225,10 @@ def test_new_tables_that_do_not_fit_are_refused(classifier, tmp_path, content, m
     ("content", "message"),
     [
         ("area,city,built\n80,Rome,1990-01-01\n", "lacks columns that the model needs: price"),
-        ("area,city,built,price\n80,Rome,1990-01-01,\n", "line 2: the target 'price' has no value"),
+        (
+            "area,city,built,price\n" + 12 * "80,Rome,1990-01-01,\n",
+            "'price' has no value in line 2, 3, .*, 11 and 2 more. Remove these lines",
+        ),
         ("area,city,built,price\n80,Rome,1990-01-01,mid\n", "line 2: 'mid' is not a class of the"),
         ("area,city,built,price\n", "has no rows to evaluate"),
     ],

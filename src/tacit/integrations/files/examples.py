@@ -102,9 +102,11 @@ def _targets(model: FileModel, cells: Sequence[str], lines: Sequence[int], comma
     values = values_of(cells, kind, model.target, lines, comma=comma)  # type: ignore[arg-type]
     gap = values == None if model.classes else np.isnan(values)  # noqa: E711
     if gap.any():
+        found = [str(lines[int(i)]) for i in np.flatnonzero(gap)]
+        more = f" and {len(found) - 10} more" if len(found) > 10 else ""
         raise ValueError(
-            f"line {lines[int(gap.argmax())]}: the target {model.target!r} has no value. Remove "
-            "the line."
+            f"the target {model.target!r} has no value in line {', '.join(found[:10])}{more}. "
+            "Remove these lines."
         )
     if not model.classes:
         return torch.from_numpy(values.astype(np.float32))
