@@ -85,6 +85,18 @@ class TestRunningMean:
             total += iterate / 9
         assert_close(weights(model), total)
 
+    def test_frozen_weights_keep_their_bits(self, tmp_path):
+        """The mean of -0 and -0 may be 0, and a file with adapters has a checksum of the bits."""
+        net = plain_network()
+        with torch.no_grad():
+            net[0].weight[0] = -0.0
+        pretrained = copy.deepcopy(net)
+        model = tacit.variational(net, tacit.adapters(2), likelihood=tacit.Categorical())
+        fit(model, average=0.5)
+        assert model.module[0].weight.signbit()[0].all()
+        loaded = tacit.load(tacit.save(model, tmp_path / "adapters.safetensors"), pretrained)
+        assert_close(loaded(X), model.eval()(X), **EXACT)
+
     @pytest.mark.parametrize("average", [-0.1, 1.1, "half"])
     def test_a_part_outside_of_0_to_1_is_refused(self, average):
         with pytest.raises((ValueError, TypeError), match="average: expected"):

@@ -30,7 +30,7 @@ class Average:
 
     @torch.no_grad()
     def update(self, parameters: Mapping[str, Tensor], window: float = math.inf) -> None:
-        """Add an iterate to the mean.
+        """Add an iterate to the mean. Frozen parameters are left out: a mean would turn -0 into 0.
 
         Args:
             parameters: The iterate, by name.
@@ -38,10 +38,14 @@ class Average:
         """
         self.count += 1
         if not self.values:
-            self.values = {name: value.detach().clone() for name, value in parameters.items()}
+            self.values = {
+                name: value.detach().clone()
+                for name, value in parameters.items()
+                if value.requires_grad
+            }
             return
-        for name, value in parameters.items():
-            self.values[name].lerp_(value, 1 / min(self.count, max(1.0, window)))
+        for name, mean in self.values.items():
+            mean.lerp_(parameters[name], 1 / min(self.count, max(1.0, window)))
 
     @contextmanager
     def in_place_of(self, parameters: Mapping[str, Tensor]) -> Iterator[None]:
