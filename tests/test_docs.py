@@ -1,13 +1,16 @@
 """The code of the README and of the docs runs, and does what the text says."""
 
+import argparse
 import json
 import re
 import runpy
+import shlex
 from pathlib import Path
 from statistics import mean
 
 import pytest
 
+from tacit.cli.entry import COMMANDS
 from test_architecture import ROOMS
 
 ROOT = Path(__file__).parent.parent
@@ -42,6 +45,32 @@ def test_code_runs(page, capsys):
         assert shown[0] in printed
         accuracy = float(re.search(r"accuracy ([\d.]+)%", printed)[1])
         assert accuracy > 94
+
+
+def commands(page):
+    """Return the commands of tacit in the shell blocks of a page, as lists of arguments."""
+    lines = "".join(blocks(page, "sh")).replace("\\\n", " ").splitlines()
+    found = [shlex.split(line, comments=True) for line in lines]
+    return [arguments[1:] for arguments in found if arguments[:1] == ["tacit"]]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda p: p.name)
+def test_commands_have_the_arguments_that_are_shown(page):
+    parser = argparse.ArgumentParser()
+    names = parser.add_subparsers()
+    for command in COMMANDS:
+        command.add_to(names)
+    for arguments in commands(page):
+        assert callable(parser.parse_args(arguments).command)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_programs_and_results_that_are_named_exist(page):
+    text = page.read_text()
+    modules = re.findall(r"python\s+-m\s+benchmarks\.([a-z_]+)", text)
+    assert [name for name in modules if not (ROOT / f"benchmarks/{name}.py").exists()] == []
+    paths = re.findall(r"`((?:benchmarks/)?results/[a-z0-9_./-]+)`", text)
+    assert [path for path in paths if not [*ROOT.glob(path), *ROOT.glob(f"{path}.*")]] == []
 
 
 NEED_DATA = [page for page in PAGES if blocks(page, "py")]

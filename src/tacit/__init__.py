@@ -1,4 +1,4 @@
-"""Deep networks that know what they don't know: variational deep learning without a regularizer."""
+"""Uncertainty for any PyTorch network: variational deep learning without a regularizer."""
 
 from typing import TYPE_CHECKING
 

@@ -86,7 +86,8 @@ def test_classes_end_to_end(flowers, tmp_path, capsys):
 
 
 def test_numbers_end_to_end(flowers, tmp_path, capsys):
-    model, out, page = (tmp_path / name for name in ("m.safetensors", "p.csv", "page.html"))
+    names = "models/m.safetensors", "predictions/p.csv", "pages/page.html"
+    model, out, page = (tmp_path / name for name in names)  # folders are made
     arguments = ["--target", "height", "--ignore", "kind", "--epochs", 20]
     assert run("train", flowers, *arguments, "--out", model) == 0
     assert "task: regression of height" in capsys.readouterr().out

@@ -102,10 +102,10 @@ def _targets(model: FileModel, cells: Sequence[str], lines: Sequence[int], comma
     values = values_of(cells, kind, model.target, lines, comma=comma)  # type: ignore[arg-type]
     gap = values == None if model.classes else np.isnan(values)  # noqa: E711
     if gap.any():
-        found = [str(lines[int(i)]) for i in np.flatnonzero(gap)]
-        more = f" and {len(found) - 10} more" if len(found) > 10 else ""
+        gaps = [str(lines[int(i)]) for i in np.flatnonzero(gap)]
+        more = f" and {len(gaps) - 10} more" if len(gaps) > 10 else ""
         raise ValueError(
-            f"the target {model.target!r} has no value in line {', '.join(found[:10])}{more}. "
+            f"the target {model.target!r} has no value in line {', '.join(gaps[:10])}{more}. "
             "Remove these lines."
         )
     if not model.classes:

@@ -26,10 +26,12 @@ def on_disk(shape: tuple[int, ...], dtype: DTypeLike, folder: Path | None = None
     Args:
         shape: Its shape.
         dtype: Its type.
-        folder: Folder of the file; by default that of the system.
+        folder: Folder of the file, made if needed; by default that of the system.
     """
     if 0 in shape:
         return np.zeros(shape, dtype)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder) as file:
         return np.memmap(file, dtype, "w+", shape=shape)
 
