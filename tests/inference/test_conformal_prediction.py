@@ -288,6 +288,24 @@ def test_intervals_of_constant_width_are_those_of_mapie(level):
 
 
 @pytest.mark.parametrize("level", [0.8, 0.9])
+def test_intervals_in_units_of_the_standard_deviation_are_those_of_mapie(level):
+    from mapie.conformity_scores import ResidualNormalisedScore
+    from mapie.regression import SplitConformalRegressor
+
+    prediction, targets = numbers(300)
+    ours = tacit.conformal(prediction[:150], targets[:150], level)(prediction[150:])
+    own = ResidualNormalisedScore(Column(1).fit(None, None), prefit=True, sym=True)
+    reference = SplitConformalRegressor(
+        Column().fit(None, None), confidence_level=level, conformity_score=own
+    )
+    X = torch.stack([prediction.mean, prediction.std], 1).numpy()
+    reference.conformalize(X[:150], targets[:150].numpy())
+    _, intervals = reference.predict_interval(X[150:])
+    assert_close(ours.low, torch.from_numpy(intervals[:, 0, 0]))
+    assert_close(ours.high, torch.from_numpy(intervals[:, 1, 0]))
+
+
+@pytest.mark.parametrize("level", [0.8, 0.9])
 def test_corrected_quantiles_are_those_of_mapie(level):
     from mapie.regression import ConformalizedQuantileRegressor
 

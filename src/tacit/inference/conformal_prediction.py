@@ -169,10 +169,10 @@ def conformal(
             the smallest sets on average if the probabilities are right; Sadinle et al., 2019),
             "aps" (the total probability of the classes at least as probable: larger sets for harder
             examples; Romano et al., 2020) or "raps" (the same with a penalty for unlikely classes;
-            Angelopoulos et al., 2021). For numbers "std" (the error in units of the predictive
-            standard deviation, the default) or "quantiles" (the distance to the central interval;
-            Romano et al., 2019; for `joint` boxes in units of the standard deviation, because
-            outputs may differ in theirs).
+            Angelopoulos et al., 2021), both without randomisation. For numbers "std" (the error in
+            units of the predictive standard deviation, the default) or "quantiles" (the distance to
+            the central interval; Romano et al., 2019; for `joint` boxes in units of the standard
+            deviation, because outputs may differ in theirs).
         by_class: For classes: whether the probability holds for each class separately, which needs
             enough calibration examples of each (Mondrian). With several labels per example it holds
             for each class at each position; where a class has too few labels, it is in all sets.
