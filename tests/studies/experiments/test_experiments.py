@@ -36,7 +36,7 @@ FIGURES = {
     "lr_transfer": {"lr_transfer"},
     "nll_overfitting": {"nll_overfitting"},
     "rank_scaling": {"rank_scaling"},
-    "single_sample": {"error", "nll", "small_rate"},
+    "single_sample": {"error", "nll", "samples", "small_rate"},
 }
 KNOWN = {  # at the scale "cpu" most trainings are too small to decide
     "implicit_vs_explicit": [None] * 4,
