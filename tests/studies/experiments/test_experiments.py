@@ -36,7 +36,7 @@ FIGURES = {
     "lr_transfer": {"lr_transfer"},
     "nll_overfitting": {"nll_overfitting"},
     "rank_scaling": {"rank_scaling"},
-    "single_sample": {"error", "nll", "small_rate"},
+    "single_sample": {"error", "nll", "samples", "small_rate"},
 }
 KNOWN = {  # at the scale "cpu" most trainings are too small to decide
     "implicit_vs_explicit": [None] * 4,
@@ -45,7 +45,7 @@ KNOWN = {  # at the scale "cpu" most trainings are too small to decide
     "in_distribution": [None] * 5 + [True] + [None] * 9 + [True, None, None, True, None],
     "corruptions": [None] * 5 + [False] * 4 + [None, None, False],
     "nll_overfitting": [None] * 5,
-    "coordinate_check": [True, True, None, True, None, True, True],
+    "coordinate_check": [True, True] + [None, True] * 2 + [True, None] * 3 + [True],
     "gvi_comparison": [None] * 2,
 }
 

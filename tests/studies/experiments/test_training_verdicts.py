@@ -99,7 +99,8 @@ class TestSingleSample:
     def test_figures_of_a_part_of_the_trainings(self, tmp_path):
         rows = [row for row in self.results()["rows"] if row["way"] == "M=8" and row["lr"] < 0.03]
         single_sample.draw({"rows": [r for r in rows if r["optimizer"] == "SGD"]}, tmp_path)
-        assert {path.stem for path in tmp_path.iterdir()} == {"error", "nll", "small_rate"}
+        names = {"error", "nll", "samples", "small_rate"}
+        assert {path.stem for path in tmp_path.iterdir()} == names
 
     def test_runs_that_diverge_have_the_error_of_chance(self):
         results = self.results()

@@ -182,6 +182,7 @@ def draw(results: dict[str, Any], folder: Path) -> None:
         axes[0][0].legend(fontsize="small")
         for ending in ("pdf", "png"):
             saved(figure, folder / f"{quantity}.{ending}")
+    _draw_samples([row for row in results["rows"] if row["step"] == last], folder)
     if small := [row for row in results["rows"] if row["lr"] == SMALL]:
         _draw_small_rate(small, folder)
 
@@ -191,6 +192,36 @@ def _finished(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
     found = {(row["optimizer"], row["way"]) for row in rows}
     ways = {name: [way for way in WAYS if (name, way) in found] for name in MOMENTA}
     return {name: each for name, each in ways.items() if each}
+
+
+def _draw_samples(rows: list[dict[str, Any]], folder: Path) -> None:
+    """Draw the test error against M in the paper's arrangement: lighter lines, smaller rates."""
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+
+    rates = sorted({row["lr"] for row in rows})
+    shades = {lr: colormaps["Blues"]((i + 2) / (len(rates) + 1)) for i, lr in enumerate(rates)}
+    finished = _finished(rows)
+    figure = Figure(figsize=(4.5 * len(finished), 3.4), layout="constrained")
+    axes = figure.subplots(1, len(finished), sharey=True, squeeze=False)[0]
+    for axis, (optimizer, ways) in zip(axes, finished.items(), strict=True):
+        counts = {way: WAYS[way][0] for way in ways if "draws" not in way}
+        found = means(
+            (row for row in rows if row["optimizer"] == optimizer), ("way", "lr"), "error"
+        )
+        for lr, shade in shades.items():
+            line = {count: found[way, lr] for way, count in counts.items() if (way, lr) in found}
+            axis.plot(list(line), list(line.values()), ".-", color=shade, label=f"{lr:g}")
+        axis.set(xscale="log", yscale="log", xlabel="samples M", title=optimizer)
+        axis.set_xticks(
+            list(counts.values()), [str(count) for count in counts.values()], minor=False
+        )
+        axis.minorticks_off()
+    axes[0].set_ylabel("test error")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper", title="learning rate")
+    for ending in ("pdf", "png"):
+        saved(figure, folder / f"samples.{ending}")
 
 
 def _draw_small_rate(rows: list[dict[str, Any]], folder: Path) -> None:
