@@ -236,6 +236,14 @@ class TestErrors:
         with pytest.raises(TypeError, match="expected a variational model, received Sequential"):
             tacit.save(net(), tmp_path / "m")
 
+    def test_a_custom_likelihood_cannot_be_saved(self, tmp_path):
+        class Own(tacit.Categorical):
+            pass
+
+        model = tacit.variational(net(), rank=2, likelihood=Own())
+        with pytest.raises(TypeError, match=r"expected one of Categorical.*model\.state_dict"):
+            tacit.save(model, tmp_path / "m")
+
     def test_a_failed_write_keeps_the_old_file(self, path, monkeypatch):
         before = path.read_bytes()
 

@@ -5,7 +5,15 @@ import torch
 from torch import nn
 
 import tacit
-from tacit.methods import SWAG, DeepEnsemble, GeneralizedVI, ImplicitBiasVI, MeanFieldVI, Standard
+from tacit.methods import (
+    SWAG,
+    DeepEnsemble,
+    GeneralizedVI,
+    ImplicitBiasVI,
+    MeanFieldVI,
+    Method,
+    Standard,
+)
 from tacit.methods.network_cache import NetworkCache
 from tacit.methods.task import Task
 from tacit.studies.experiments import comparison
@@ -34,6 +42,15 @@ def test_settings_out_of_range_are_refused():
 def test_a_make_net_that_returns_no_network_is_refused():
     with pytest.raises(TypeError, match="make_net: expected a function that makes a network"):
         Standard().fit(lambda: None, (X, Y), **SETTINGS)
+
+
+def test_a_method_that_returns_a_network_is_refused():
+    class Own(Method):
+        def learn(self, task):
+            return task.trained()
+
+    with pytest.raises(TypeError, match=r"Own\.learn: expected .* received Sequential"):
+        Own().fit(net, (X, Y), **SETTINGS)
 
 
 @pytest.mark.parametrize(

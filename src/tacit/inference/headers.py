@@ -185,10 +185,17 @@ def _check_arguments(path: object, arguments: Mapping[str, Any], shapes: files.S
             files.check_header(path, {name: value}, schema.table_of(rule))
 
 
+def _own_type_error(given: object, known: tuple[type, ...]) -> TypeError:
+    names = ", ".join(kind.__name__ for kind in known)
+    return TypeError(
+        f"save: expected one of {names}; {given} can't be described in a file. Write "
+        "model.state_dict() with torch.save, and load it into a model that your code builds."
+    )
+
+
 def _settings(given: Covariance | Noise, known: tuple[type, ...]) -> dict[str, Any]:
     if type(given) not in known:
-        names = ", ".join(kind.__name__ for kind in known)
-        raise TypeError(f"save: expected one of {names}; {given} can't be described in a file.")
+        raise _own_type_error(given, known)
     fields = dataclasses.asdict(given)  # type: ignore[call-overload]
     return {"kind": type(given).__name__, **fields}
 
@@ -215,7 +222,7 @@ def describe_likelihood(likelihood: Likelihood | None) -> dict[str, Any] | None:
     if likelihood is None:
         return None
     if kind not in LIKELIHOODS:
-        raise TypeError(f"save: {likelihood} can't be described in a file.")
+        raise _own_type_error(likelihood, LIKELIHOODS)
     settings: dict[str, Any] = {"kind": kind.__name__}
     if isinstance(likelihood, Categorical):
         weights = likelihood.class_weights

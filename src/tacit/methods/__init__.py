@@ -5,6 +5,7 @@ from tacit.methods.deep_ensemble import DeepEnsemble
 from tacit.methods.generalized_vi import GeneralizedVI
 from tacit.methods.implicit_bias_vi import ImplicitBiasVI
 from tacit.methods.laplace import Laplace
+from tacit.methods.learned import Members, Plain, Sampled
 from tacit.methods.mc_dropout import MCDropout
 from tacit.methods.mean_field_vi import MeanFieldVI
 from tacit.methods.saving import load, save
@@ -21,7 +22,10 @@ __all__ = [
     "Laplace",
     "MCDropout",
     "MeanFieldVI",
+    "Members",
     "Method",
+    "Plain",
+    "Sampled",
     "Standard",
     "Task",
     "TemperatureScaling",

@@ -88,6 +88,11 @@ class Method(ABC):
         with torch.random.fork_rng(), peak_memory() as peak:
             torch.manual_seed(task.seed)
             predictor = self.learn(task)
+        if not isinstance(predictor, Predictor):
+            raise TypeError(
+                f"{type(self).__name__}.learn: expected it to return a predictor, such as "
+                f"tacit.methods.Plain(net, task.likelihood), received {type(predictor).__name__}."
+            )
         seconds, most = time.perf_counter() - start, peak()
         if task.networks is not None and task.networks.seconds_saved:
             # Count the training time of cached networks; their peak memory is unknown.

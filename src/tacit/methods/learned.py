@@ -20,6 +20,12 @@ class Plain(Predictor):
     Args:
         net: The network.
         likelihood: Likelihood of its outputs.
+
+    Examples:
+        >>> import tacit, torch
+        >>> predictor = Plain(torch.nn.Linear(3, 2), tacit.Categorical())
+        >>> tacit.predict(predictor, torch.randn(5, 3))
+        ClassPredictive(5 examples, 2 classes, 1 functions)
     """
 
     def __init__(self, net: nn.Module, likelihood: Likelihood) -> None:
@@ -50,6 +56,12 @@ class Members(Predictor):
     Args:
         nets: The networks.
         likelihood: Likelihood of their outputs.
+
+    Examples:
+        >>> import tacit, torch
+        >>> nets = [torch.nn.Linear(3, 2) for _ in range(4)]
+        >>> tacit.predict(Members(nets, tacit.Categorical()), torch.randn(5, 3))
+        ClassPredictive(5 examples, 2 classes, 4 functions)
     """
 
     def __init__(self, nets: Sequence[nn.Module], likelihood: Likelihood) -> None:
@@ -79,6 +91,12 @@ class Sampled(Predictor):
 
     Args:
         model: The model; the predictor shares its likelihood.
+
+    Examples:
+        >>> import tacit, torch
+        >>> model = tacit.variational(torch.nn.Linear(3, 2), likelihood=tacit.Categorical(), rank=1)
+        >>> tacit.predict(Sampled(model), torch.randn(5, 3), samples=8)
+        ClassPredictive(5 examples, 2 classes, 8 functions)
     """
 
     def __init__(self, model: Variational) -> None:
