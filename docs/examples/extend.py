@@ -374,7 +374,8 @@ mlp_digits = Problem(
     large_digits, lambda: tacit.models.MLP(784, [64, 64], 10), {"sp": 0.02}, kind="mnist"
 )
 snapshots = Snapshots(5)
-names = ("standard", f"{__name__}:snapshots", "deep_ensemble", "mc_dropout", "implicit_bias_vi")
+others = ("deep_ensemble", "mc_dropout", "implicit_bias_vi")  # small: ()
+names = ("standard", f"{__name__}:snapshots", *others)
 sizes = {"epochs": 30, "corrupted_size": 200}  # small: {"epochs": 1, "corrupted_size": 2}
 cells = make_grid([f"{__name__}:mlp_digits"], names, ["sp"], seeds=seeds, **sizes)
 rows = summarize([{**measure(cell), "cell": cell} for cell in cells])
