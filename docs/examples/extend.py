@@ -25,12 +25,12 @@ from scipy.stats import betabinom
 from torch.distributions import Binomial as TorchBinomial
 
 import tacit
-from tacit.likelihood import Likelihood
+from tacit.likelihood import Likelihood, aligned
 from tacit.likelihood.predictive import ClassPredictive
 from tacit.methods import Members, Method
 from tacit.studies.bench import Problem, make_grid, measure, summarize
 from tacit.studies.bench.problems import large_digits
-from tacit.testing import CovarianceSuite, MethodSuite
+from tacit.testing import CovarianceSuite, LikelihoodSuite, MethodSuite
 
 train, validation, test = tacit.data.digits()
 seeds = 3  # small: 2
@@ -56,7 +56,7 @@ def show(name, runs):
 # The network returns both: the logit of the mean share, and the logarithm of the concentration.
 #
 # A likelihood needs `loss` and `predictive`. The loss gets outputs with or without a sample
-# dimension in front; `gather` on expanded targets serves both. The prediction is a distribution on
+# dimension in front, and `aligned` refuses targets that fit neither. The prediction is a distribution on
 # 0, ..., 16, so a `ClassPredictive` with 17 classes fits, and with it all scores, sets and plots.
 
 
@@ -77,9 +77,9 @@ class BetaBinomial(Likelihood):
         return choices + log_beta(k + a, n - k + b) - log_beta(a, b)
 
     def loss(self, outputs, targets, *, samples=None):
-        log_probs = self.log_probs(outputs)
-        targets = targets.long().expand(log_probs.shape[:-1])
-        return -log_probs.gather(-1, targets[..., None]).mean()
+        outputs, targets = aligned("BetaBinomial", outputs, targets, event=1, samples=samples)
+        targets = targets.long().expand(outputs.shape[:-1])
+        return -self.log_probs(outputs).gather(-1, targets[..., None]).mean()
 
     def predictive(self, outputs):
         return ClassPredictive(self.log_probs(outputs))
@@ -98,8 +98,11 @@ class Binomial(BetaBinomial):
 
 
 # %% [markdown]
-# Test it against something that doesn't share its code, and test what the base class promises: that
-# samples are averaged. A density that doesn't add up to 1 would win any comparison of NLL.
+# Test it against something that doesn't share its code: a density that doesn't add up to 1 would
+# win any comparison of NLL. What the base class promises is tested by `LikelihoodSuite`, given
+# random outputs and targets: among others that functions are averaged, that nothing is broadcast
+# silently, and that loss and prediction are of the same distribution. pytest collects such a class
+# from a test file; here it runs from the page.
 
 
 # %%
@@ -113,14 +116,32 @@ def test_probabilities_are_those_of_scipy():
     torch.testing.assert_close(found.exp().sum(-1), torch.ones(3).double())
 
 
-def test_the_loss_is_the_mean_over_functions():
-    outputs, targets = torch.randn(5, 8, 2), torch.arange(8)
-    losses = [BetaBinomial(16).loss(output, targets) for output in outputs]
-    torch.testing.assert_close(BetaBinomial(16).loss(outputs, targets), torch.stack(losses).mean())
+class TestBetaBinomial(LikelihoodSuite):
+    def likelihood(self):
+        return BetaBinomial(16)
+
+    def outputs(self, count, generator):
+        return torch.randn(count, 2, generator=generator, dtype=torch.float64)
+
+    def targets(self, count, generator):
+        return torch.randint(17, (count,), generator=generator)
+
+
+def check(suite):
+    """Run pytest on a class, as if it were in a test file; print the last lines."""
+    with tempfile.TemporaryDirectory() as folder, redirect_stdout(StringIO()) as printed:
+        path = Path(folder) / f"test_{suite.__name__}.py"
+        path.write_text(f"from {__name__} import {suite.__name__}\n")
+        options = ["-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:warnings", "-c"]
+        pytest.main([str(path), *options, os.devnull])
+    for line in printed.getvalue().splitlines():
+        if line.startswith("FAILED"):
+            print("failed:", line.split("::")[-1].split(" - ")[0])
+    print(re.sub(r" in .*", "", line))
 
 
 test_probabilities_are_those_of_scipy()
-test_the_loss_is_the_mean_over_functions()
+check(TestBetaBinomial)
 
 # %% [markdown]
 # Now train, with few examples and with all. A categorical distribution over the 17 counts is the
@@ -244,7 +265,7 @@ class Isotropic(tacit.covariance.Covariance):
 
 # %% [markdown]
 # `CovarianceSuite` has the tests. You say which structures to test, and write Sigma down from its
-# definition. pytest collects the class from a test file; here it runs from the page.
+# definition.
 
 
 # %%
@@ -255,19 +276,6 @@ class TestIsotropic(CovarianceSuite):
     def reference(self, covariance, factors, shapes):
         variances = [factors[name].square().expand(s.numel()) for name, s in shapes.items()]
         return torch.cat(variances).diag()
-
-
-def check(suite):
-    """Run pytest on a class, as if it were in a test file; print the last lines."""
-    with tempfile.TemporaryDirectory() as folder, redirect_stdout(StringIO()) as printed:
-        path = Path(folder) / f"test_{suite.__name__}.py"
-        path.write_text(f"from {__name__} import {suite.__name__}\n")
-        options = ["-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:warnings", "-c"]
-        pytest.main([str(path), *options, os.devnull])
-    for line in printed.getvalue().splitlines():
-        if line.startswith("FAILED"):
-            print("failed:", line.split("::")[-1].split(" - ")[0])
-    print(re.sub(r" in .*", "", line))
 
 
 check(TestIsotropic)

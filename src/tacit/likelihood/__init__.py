@@ -1,6 +1,6 @@
 """Likelihoods: the training loss and the predictive distribution, given the outputs."""
 
-from tacit.likelihood.base import Likelihood
+from tacit.likelihood.base import Likelihood, aligned
 from tacit.likelihood.bernoulli import Bernoulli
 from tacit.likelihood.categorical import Categorical
 from tacit.likelihood.continuous import ContinuousLikelihood
@@ -28,4 +28,5 @@ __all__ = [
     "Laplace",
     "Likelihood",
     "StudentT",
+    "aligned",
 ]

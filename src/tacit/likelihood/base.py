@@ -98,7 +98,7 @@ def aligned(
     """Return outputs and targets whose shapes match up to sample and event dimensions.
 
     A trailing dimension of 1 that only one of them has is dropped: scalar targets may be (B,) or
-    (B, 1). Nothing is broadcast except over samples.
+    (B, 1). Nothing is broadcast except over samples. For the `loss` of a likelihood of your own.
 
     Args:
         name: Name of the likelihood, for the error message.
@@ -109,6 +109,13 @@ def aligned(
 
     Raises:
         ValueError: If the shapes don't match.
+
+    Examples:
+        >>> import torch
+        >>> outputs, column = torch.zeros(8, 5, 3), torch.zeros(5, 1)  # 8 functions, 3 classes
+        >>> outputs, targets = aligned("counts", outputs, column, event=1, samples=None)
+        >>> outputs.shape, targets.shape
+        (torch.Size([8, 5, 3]), torch.Size([5]))
     """
     choices = [(outputs, targets)]
     if targets.ndim > 1 and targets.shape[-1] == 1:
