@@ -235,7 +235,7 @@ EXPERIMENT = Experiment(
         "cpu": {},
         "paper": {},
     },
-    minutes={"smoke": 0.1, "cpu": 0.5, "paper": 0.5},
+    minutes={"smoke": 0.1, "cpu": 1, "paper": 1},
     needs="nothing",
     compute=compute,
     verdicts=verdicts,
