@@ -140,7 +140,7 @@ def outputs(model, inputs, samples, generator):
 
 
 def loss(likelihood, found, targets):
-    """Return the mean negative log-likelihood of outputs (B, ...) or (M, B, ...)."""
+    """Return the training loss of outputs (B, ...) or (M, B, ...)."""
     if isinstance(likelihood, tacit.Categorical):
         classes = found.shape[-1]
         log_p = found.log_softmax(-1).reshape(-1, classes)
@@ -163,12 +163,11 @@ def loss(likelihood, found, targets):
         z = (t - values) / scale
         terms = z.square() / 2 + scale.log() + math.log(2 * math.pi) / 2
         return (terms * scale.detach()).mean()  # beta-NLL with beta = 1/2
-    if likelihood.log_scale.requires_grad:
-        return (t - values).square().mean() / 2
-    scale = in_order(likelihood.log_scale.exp(), t)  # rounded in its own precision
-    z = (t - values) / scale
-    unit = in_order(likelihood.unit, t)
-    return (z.square() / 2 + (scale * unit).log()).mean() + math.log(2 * math.pi) / 2
+    errors = t - values
+    if not likelihood.log_scale.requires_grad:  # fixed scales weigh outputs against each other
+        precision = 1 / in_order(likelihood.log_scale.exp(), t)
+        errors = errors * precision / precision.max()
+    return errors.square().mean() / 2
 
 
 def in_order(values, flat):

@@ -271,7 +271,7 @@ def test_pooling_has_the_least_squared_error():
     ("likelihood", "method", "match"),
     [
         (tacit.Gaussian(), "temperature", "expected scale or isotonic for Gaussian, received 't"),
-        (tacit.Categorical(), "scale", "expected temperature or vector or isotonic for Cat"),
+        (tacit.Categorical(), "scale", "expected temperature, vector or isotonic for Cat"),
         (tacit.Categorical(), "platt", "expected temperature, vector, scale, isotonic; received '"),
     ],
 )  # fmt: skip
