@@ -102,16 +102,18 @@ def footer(script: Path, seconds: float) -> str:
 
 
 def is_current(script: Path) -> bool:
-    """Return whether the page of a script shows its text and code, in this order."""
+    """Return whether the page of a script shows its text and code, and no other."""
     page = PAGES / f"{script.stem}.md"
     if not page.exists():
         return False
-    text, position = page.read_text(), 0
-    for is_text, body in cells(script.read_text()):
-        position = text.find(body if is_text else shown(body), position)
-        if position < 0:
-            return False
-    return True
+    text = re.sub(r"^```text\n.*?^```\n\n", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    figure = rf"^!\[.*\]\({script.stem}-\d+\.png\)\n\n"
+    text = re.sub(figure, "", text, flags=re.MULTILINE)
+    parts = [
+        body if is_text else f"```python3\n{shown(body)}\n```"
+        for is_text, body in cells(script.read_text())
+    ]
+    return text.startswith("\n\n".join([*parts, "The script: "]))
 
 
 def main() -> None:

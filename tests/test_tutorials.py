@@ -30,6 +30,19 @@ def test_page_shows_the_script(script, renderer):
     assert renderer.is_current(script), "run python docs/render.py"
 
 
+def test_pages_of_other_cells_are_not_current(renderer, tmp_path, monkeypatch):
+    monkeypatch.setattr(renderer, "PAGES", tmp_path)
+    script = tmp_path / "own.py"
+    cells = ["# %% [markdown]\n# Text.\n", "# %%\nprint(1)\n", "# %%\nprint(2)\n"]
+    script.write_text("".join(cells))
+    assert not renderer.is_current(script)
+    renderer.render(script)
+    assert renderer.is_current(script)
+    for others in (cells[:2], cells[1:], [cells[0], cells[2], cells[1]], [*cells, cells[2]]):
+        script.write_text("".join(others))
+        assert not renderer.is_current(script)
+
+
 def test_small_sizes_replace_values(renderer):
     assert renderer.small("a = f(1)  # small: 2\nb = 3\n") == "a = 2\nb = 3\n"
     assert renderer.shown("# alt: x\na = f(1)  # small: 2") == "a = f(1)"

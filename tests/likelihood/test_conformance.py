@@ -100,3 +100,21 @@ def test_the_suite_finds_a_loss_without_its_constant():
 
     with pytest.raises(AssertionError, match="not close"):
         TestWrong().test_the_nll_of_one_function_is_the_loss()
+
+
+def test_the_suite_finds_a_state_that_is_not_saved():
+    class Wrong(tacit.Categorical):
+        factor = 1.0
+
+        def set_temperature(self, temperature, scope="logits", offset=None):
+            self.factor = temperature
+
+        def predictive(self, outputs):
+            return super().predictive(outputs / self.factor)
+
+    class TestWrong(TestCategorical):
+        def likelihood(self):
+            return Wrong()
+
+    with pytest.raises(AssertionError, match="not close"):
+        TestWrong().test_its_state_is_restored()

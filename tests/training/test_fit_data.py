@@ -174,3 +174,19 @@ def test_other_errors_of_the_network_are_its_own():
     model = tacit.variational(net, likelihood=tacit.Categorical())
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         tacit.predict(model, torch.randn(6, 3))
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.int8, torch.int16, torch.int32, torch.int64])
+def test_integers_of_every_type_are_explained(kind):
+    for net, shape in ((nn.Linear(3, 2), (5, 3)), (nn.Conv1d(1, 2, 3), (2, 1, 8))):
+        with pytest.raises(ValueError, match=f"received {str(kind).removeprefix('torch.')}"):
+            tacit.predict(net, torch.ones(shape).to(kind), likelihood=tacit.Categorical())
+
+
+def test_indices_are_not_blamed_for_layers_that_differ_in_precision():
+    words = torch.randint(9, (5, 3))
+    net = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(12, 2).bfloat16())
+    with pytest.raises(RuntimeError, match="must have the same dtype"):
+        tacit.predict(net, words, likelihood=tacit.Categorical())
+    with pytest.raises(RuntimeError, match="indices"):  # which are to be long or int
+        tacit.predict(net, words.short(), likelihood=tacit.Categorical())

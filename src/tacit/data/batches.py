@@ -20,6 +20,14 @@ from tacit._support.trees import map_tensors, tensors_in
 from tacit.data.decoding import listed
 from tacit.data.images import Images
 
+# Torch's errors for a layer of real numbers that is given integers; the first type is the given
+# one. Those of indices and of layers that differ in precision are others.
+INTEGERS = re.compile(
+    r"(same dtype, but got:?|expected scalar type \w+ but found|^Input type) \(?(torch\.(cuda\.)?)?"
+    r"(long|int|short|(un)?signed char|char|byte|bool)",
+    re.IGNORECASE,
+)
+
 
 class Batch(NamedTuple):
     """Inputs and targets of a batch of examples.
@@ -246,7 +254,7 @@ def _misfit(inputs: object, message: str) -> str | None:
     """Return what is wrong with inputs, None if torch's message says nothing about that."""
     if not isinstance(inputs, Tensor):
         return None
-    if not inputs.is_floating_point() and re.search(r"dtype|[Ii]nput type|scalar type", message):
+    if not inputs.is_floating_point() and INTEGERS.search(message):
         kind = str(inputs.dtype).removeprefix("torch.")
         return (
             f"inputs: the network takes real numbers, received {kind}. Convert them, for instance "

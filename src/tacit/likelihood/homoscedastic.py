@@ -24,8 +24,8 @@ class HomoscedasticLikelihood(ContinuousLikelihood):
     Args:
         scale: Scale of the noise, in the units of the targets; with `learn` the initial one, which
             `tacit.fit` replaces. A sequence has one for each output.
-        learn: Whether to learn the scale. In `tacit.fit` a fixed one has no effect on training;
-            those of several outputs weigh their errors.
+        learn: Whether to learn the scale. In `tacit.fit` a fixed one has no effect on training,
+            except with `ELBO` and `GVI`, and those of several outputs weigh their errors.
 
     Examples:
         >>> import tacit, torch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from tacit.likelihood import Likelihood
+from tacit.likelihood import ContinuousLikelihood, DiscreteLikelihood, Likelihood
 
 EXAMPLES, FUNCTIONS = 6, 4
 LARGE = 10.0  # times the usual outputs
@@ -127,6 +126,14 @@ class LikelihoodSuite(ABC):
 
     def test_its_state_is_restored(self) -> None:
         likelihood, outputs, targets = self.case()
-        other = copy.deepcopy(likelihood)
+        if isinstance(likelihood, ContinuousLikelihood):
+            likelihood.set_units(2.0, 3.0)
+            likelihood.fit_scale(outputs, targets)
+        elif isinstance(likelihood, DiscreteLikelihood):
+            likelihood.set_temperature(2.0)
+        other = self.likelihood().double()
         other.load_state_dict(likelihood.state_dict())
         assert_close(other.loss(outputs, targets), likelihood.loss(outputs, targets))
+        expected = likelihood.predictive(outputs).scores(targets)
+        for name, value in other.predictive(outputs).scores(targets).items():
+            assert_close(value, expected[name])

@@ -70,6 +70,21 @@ def test_diverged_runs_and_equal_methods_win_nothing():
     assert conclusions(results) == []
 
 
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_method_does_not_win_by_the_runs_that_did_not_diverge(bad):
+    results = [fake("swag", seed, nll) for seed, nll in enumerate((0.1, bad))]
+    results += [fake("standard", seed, 0.4) for seed in range(2)]
+    assert conclusions(results) == []
+    results += [fake("deep_ensemble", seed, 0.3) for seed in range(2)]
+    assert conclusions(results)[0].startswith("NLL on test images is lowest with deep_ensemble, ")
+
+
+def test_a_method_does_not_win_by_seeds_that_the_next_one_lacks():
+    results = [fake("swag", seed, 0.5) for seed in range(2)]
+    results += [fake("standard", seed, nll) for seed, nll in enumerate((0.6, 0.6, 0.1))]
+    assert conclusions(results) == []
+
+
 def test_the_report_starts_with_the_conclusions(tmp_path):
     text = write_report(FAKES, tmp_path, "A title")[1].read_text()
     assert text.split("\n\n")[1] == " ".join(conclusions(FAKES))

@@ -92,6 +92,10 @@ class RegressionPredictive(Predictive):
         Args:
             index: Index in the first dimension after the batch.
 
+        Raises:
+            ValueError: If there is only one output.
+            IndexError: If there is no such output.
+
         Examples:
             >>> import torch
             >>> p = RegressionPredictive(torch.zeros(8, 100, 12), torch.ones(8, 100, 12))

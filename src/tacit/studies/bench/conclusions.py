@@ -56,22 +56,28 @@ def conclusions(results: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def find_leads(results: Sequence[Mapping[str, Any]], name: str) -> Iterator[Lead]:
-    """Yield the best method at a quantity for each problem on which methods differ."""
+    """Yield the best method at a quantity for each problem on which methods differ.
+
+    Methods with a diverged run are left out, whose means are not finite. So are problems on which
+    the best mean is not better over common seeds.
+    """
     problems: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
     for result in results:
         cell, value = result["cell"], _value(result, name)
-        if math.isfinite(value):
-            methods = problems.setdefault((cell.data, cell.parametrization), {})
-            methods.setdefault(cell.method, {})[cell.seed] = value
+        methods = problems.setdefault((cell.data, cell.parametrization), {})
+        methods.setdefault(cell.method, {})[cell.seed] = value
     sign = 1 if _quantity(name).lower_is_better else -1
     for methods in problems.values():
         means = {method: statistics.fmean(seeds.values()) for method, seeds in methods.items()}
+        means = {method: mean for method, mean in means.items() if math.isfinite(mean)}
+        if not means:
+            continue
         best = min(means, key=lambda method: sign * means[method])
         others = {method: mean for method, mean in means.items() if mean != means[best]}
         if others:
             following = min(others, key=lambda method: sign * others[method])
             difference = _difference(methods[following], methods[best], sign)
-            if difference is not None:
+            if difference is not None and difference.mean > 0:
                 yield Lead(best, means[best], following, difference)
 
 
