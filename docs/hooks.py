@@ -1,5 +1,9 @@
-"""Include generated result pages in the documentation without copying them into docs/."""
+"""Include generated result pages in the documentation without copying them into docs/.
 
+Pages link to them by their place in the repository, so that links work there too.
+"""
+
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,3 +25,14 @@ def on_files(files: Files, *, config: Any) -> Files:
                 name = f"{target}/{path.relative_to(folder).as_posix()}"
                 files.append(File.generated(config, name, abs_src_path=str(path)))
     return files
+
+
+def on_page_markdown(markdown: str, **context: Any) -> str:
+    """Turn links to the repository's folders of results into links within the site.
+
+    On a page of docs/explanation/, `../../benchmarks/results/index.md` becomes `../costs/index.md`.
+    """
+    for target, (folder, _) in SOURCES.items():
+        source = re.escape(folder.relative_to(ROOT).as_posix())
+        markdown = re.sub(rf"\]\(((?:\.\./)*)\.\./{source}/", rf"](\1{target}/", markdown)
+    return markdown

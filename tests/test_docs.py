@@ -73,6 +73,14 @@ def test_programs_and_results_that_are_named_exist(page):
     assert [path for path in paths if not [*ROOT.glob(path), *ROOT.glob(f"{path}.*")]] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_linked_files_are_in_the_repository(page):
+    """The site has its own check; this is for those who read the pages in a clone."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    links = re.findall(r"\]\(([^)\s#:]+)(?:#[^)]*)?\)", text)
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
 NEED_DATA = [page for page in PAGES if blocks(page, "py")]
 
 

@@ -49,6 +49,8 @@ def test_invalid_targets_are_refused():
     with pytest.raises(TypeError, match="expected integer labels"):
         tacit.evaluate(model, (X, torch.zeros(len(X))))
     net = nn.Linear(4, 1)
+    with pytest.raises(ValueError, match=r"has 1 output, .* or use likelihood=tacit.Bernoulli\(\)"):
+        tacit.evaluate(net, (X, torch.ones(len(X)).long()), likelihood=tacit.Categorical())
     with pytest.raises(ValueError, match="Bernoulli: target 1.5 is out of range"):
         tacit.evaluate(net, (X, torch.full((len(X),), 1.5)), likelihood=tacit.Bernoulli())
     for data in ((X, None), [(x, "a") for x in X]):

@@ -248,6 +248,12 @@ def test_selections_of_another_type_are_refused(where):
         tacit.variational(net(), where)
 
 
+def test_a_covariance_without_layers_is_refused_with_the_dict_for_all_layers():
+    with pytest.raises(TypeError, match=re.escape('For all layers pass {"*": LowRank(rank=3')):
+        tacit.variational(net(), LowRank(3))
+    tacit.variational(net(), {"*": LowRank(3)})
+
+
 def test_rank_with_a_dict_is_refused():
     with pytest.raises(ValueError, match="rank= applies only to a list"):
         tacit.variational(net(), {"fc": LowRank(3)}, rank=4)

@@ -80,9 +80,12 @@ def _as_mapping(where: Where, rank: int | None) -> Mapping[str, Covariance]:
         return where
     names = [where] if isinstance(where, str) else where
     if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        advice = (
+            f' For all layers pass {{"*": {where!r}}}.' if isinstance(where, Covariance) else ""
+        )
         raise TypeError(
-            "where: expected a dict from layer names to covariances or a list of names, "
-            f"received {where!r}."
+            "where: expected a dict from layer names to covariances, a name or a list of names, or "
+            f"a function such as tacit.every_layer; received {where!r}.{advice}"
         )
     return {name: LowRank(RANK if rank is None else rank) for name in names}
 

@@ -23,6 +23,12 @@ def check_labels(labels: Tensor, classes: int, ignore_index: int | None = None) 
         low, high = labels.min().item(), labels.max().item()
         if low < 0 or high >= classes:
             wrong = low if low < 0 else high
+            if classes == 1 and low >= 0:
+                raise ValueError(
+                    f"Categorical: label {wrong} is out of range: the network has 1 output, and "
+                    "Categorical needs one for each class. For labels 0 and 1 give it 2 outputs, "
+                    "or use likelihood=tacit.Bernoulli()."
+                )
             raise ValueError(
                 f"Categorical: label {wrong} is out of range: the network has {classes} "
                 f"outputs, so labels go from 0 to {classes - 1}."
