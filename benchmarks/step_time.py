@@ -54,6 +54,9 @@ CASES = {
     "MLP 784-512-512-10, batch 128": Case(
         partial(MLP, 784, (512, 512), 10), (128, 784), 5, 1.5, block_draws(max(RANKS))
     ),
+    "MLP 64-128-128-10, batch 64": Case(
+        partial(MLP, 64, (128, 128), 10), (64, 64), 5, 3.0, block_draws(max(RANKS))
+    ),
 }
 
 
