@@ -39,12 +39,12 @@ FIGURES = {
     "single_sample": {"error", "nll", "samples", "small_rate"},
 }
 KNOWN = {  # at the scale "cpu" most trainings are too small to decide
-    "implicit_vs_explicit": [None] * 4,
+    "implicit_vs_explicit": [False, True, True, True],
     "single_sample": [None] * 9,
     "lr_transfer": [None] * 5,
     "in_distribution": [None] * 5 + [True] + [None] * 9 + [True, None, None, True, None],
     "corruptions": [None] * 5 + [False] * 4 + [None, None, False],
-    "nll_overfitting": [None] * 5,
+    "nll_overfitting": [False, True, False, True, False],
     "coordinate_check": [True, True] + [None, True] * 2 + [True, None] * 3 + [True],
     "gvi_comparison": [None] * 2,
 }

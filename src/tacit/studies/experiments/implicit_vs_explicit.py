@@ -61,6 +61,7 @@ def compute(
     rank: int = 20,
     steps: int = 6000,
     lr: float = 0.3,
+    kl_lr: float = 0.1,  # with that of the others, KL diverged from one of two priors
     draws: int = 8,
     noise: float = 0.1,
     strength: float = 0.01,
@@ -75,7 +76,7 @@ def compute(
     choices = [{"seed": seed} for seed in range(seeds)]
     given = run_each(
         fit_all, choices, folder, jobs, cells=cells, width=width, rank=rank, steps=steps, lr=lr,
-        draws=draws, noise=noise, strength=strength, samples=samples, members=members,
+        kl_lr=kl_lr, draws=draws, noise=noise, strength=strength, samples=samples, members=members,
     )  # fmt: skip
     found = [fits for fits in given if fits is not None]
     x, y = observations()
@@ -92,6 +93,7 @@ def fit_all(
     rank: int,
     steps: int,
     lr: float,
+    kl_lr: float,
     draws: int,
     noise: float,
     strength: float,
@@ -121,7 +123,7 @@ def fit_all(
             error = (model(x, samples=draws, generator=generator) - y).square().mean()  # noqa: B023
             return objective(error, model, data_size=data_size)  # noqa: B023
 
-        descend(model, loss, steps, lr)
+        descend(model, loss, steps, kl_lr if name == "kl" else lr)
         found[name] = {"prior": before, "trained": functions(model, samples, generator)}
     prior = make_model(width, LowRank(rank), seed)
     found["linearised"] = {"trained": linearised(prior, samples, steps * lr / 2 / (1 - MOMENTUM))}
@@ -351,7 +353,9 @@ EXPERIMENT = Experiment(
     from it (the ELBO). KL requires a non-singular covariance, so there a diagonal is added to the
     low rank. Beside them an ensemble: networks drawn from the same prior, each trained by itself;
     and gradient flow in closed form for the network linearised at the prior's mean, for the same
-    time. The paper states neither data, width nor number of steps.
+    time. The paper states neither data, width, number of steps nor learning rates; that of KL is
+    smaller here, because with the others' it diverged. Functions from random weights approach the
+    data slowly: with one seed the error was .23, .11 and .05 after 1,500, 4,500 and 20,000 steps.
     """,
     caption="Prior and trained predictions with two standard deviations, sampled functions, their "
     "mean (black) and the observations (orange), for each way of training",
