@@ -418,7 +418,7 @@ comparison = tacit.plots.plot_comparison(panels)
 # - **Type and shape.** A likelihood sees outputs with and without a sample dimension; a covariance
 #   sees weights of all shapes, from scalars to convolutions. The suites try them.
 # - **Files.** `tacit.save` writes the settings of the library's own classes, no code, so it refuses
-#   yours. Write `model.state_dict()` with `torch.save` and build the model in code. A method
+#   yours. Write `model.state_dict()` with safetensors and build the model in code. A method
 #   that returns `Plain`, `Members` or `Sampled` has no such limit: `tacit.methods.save` works.
 # - **Where code lives.** `tacit bench` with several processes imports methods by name: put them in
 #   a module. The rest works from a notebook.

@@ -189,7 +189,8 @@ def _own_type_error(given: object, known: tuple[type, ...]) -> TypeError:
     names = ", ".join(kind.__name__ for kind in known)
     return TypeError(
         f"save: expected one of {names}; {given} can't be described in a file. Write "
-        "model.state_dict() with torch.save, and load it into a model that your code builds."
+        "model.state_dict() with safetensors.torch.save_file, and load it into a model that your "
+        "code builds."
     )
 
 
