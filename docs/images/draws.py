@@ -7,13 +7,11 @@ import torch
 from matplotlib import pyplot as plt
 from PIL import Image
 
-import tacit
-
 README = Path(__file__).parents[2] / "README.md"
 FUNCTIONS, DATA, DATA_TEXT = "#2b6cb0", "#dd6b20", "#b84a0f"
 
 # The picture shows what the code of the README trains: it is run as it stands there.
-names: dict[str, Any] = {"tacit": tacit}
+names: dict[str, Any] = {}
 code = README.read_text().split("```python\n")[2].split("```")[0]
 exec(compile(code, README.name, "exec"), names)
 
